@@ -1,0 +1,186 @@
+# outboxd: build, test, check, install.
+#
+#   make                     build/outboxd
+#   make test [T=part]       unit and integration tests; T selects programs by a part of their name
+#   make unit | demo | lint | format | check-hardening | install | uninstall | clean
+#
+#   CC=gcc|clang   SAN=address|thread   each has a directory of its own below build/; the plain build is build/outboxd
+#   WERROR=1       warnings are errors
+#   BUILD=DIR      build somewhere else
+#   DEPS=no        do not look for missing packages, nor install them
+#
+# No program is called while this file is read: on a bare Debian the first recipe installs the compiler (scripts/install-deps.sh).
+
+VERSION := 0.1.0
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+AR ?= ar
+INSTALL ?= install
+BUILD ?= build
+PREFIX ?= /usr/local
+SAN ?=
+WERROR ?=
+DEPS ?= yes
+T ?=
+JOBS ?= 2
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.DEFAULT_GOAL := all
+
+# ---- where things go
+
+CC_NAME := $(notdir $(firstword $(CC)))
+empty :=
+space := $(empty) $(empty)
+VARIANT := $(subst $(space),-,$(strip $(filter-out gcc cc,$(CC_NAME)) $(SAN)))
+B := $(if $(VARIANT),$(BUILD)/$(VARIANT),$(BUILD))
+GEN := $(BUILD)/gen
+
+SOURCES := $(sort $(filter-out src/main.c,$(wildcard src/*.c)))
+EMBEDDED := $(sort $(wildcard sql/*.sql src/*.lua))
+UNIT_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
+INTEGRATION_SOURCES := $(sort $(wildcard tests/integration/test_*.c))
+TESTLIB_SOURCES := $(sort $(wildcard tests/lib/*.c))
+TOOL_SOURCES := $(sort $(wildcard tests/tools/*.c))
+
+OBJECTS := $(SOURCES:%.c=$(B)/obj/%.o) $(B)/obj/gen/embed.o
+MAIN_OBJECT := $(B)/obj/src/main.o
+TESTLIB_OBJECTS := $(TESTLIB_SOURCES:%.c=$(B)/obj/%.o)
+UNIT_PROGRAMS := $(UNIT_SOURCES:%.c=$(B)/%)
+INTEGRATION_PROGRAMS := $(INTEGRATION_SOURCES:%.c=$(B)/%)
+TOOL_PROGRAMS := $(TOOL_SOURCES:%.c=$(B)/%)
+TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES))
+CORE := $(B)/liboutboxd-core.a
+PROGRAM := $(B)/outboxd
+
+# ---- flags
+
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
+  -Wold-style-definition -Wcast-qual -Wcast-align -Wformat=2 -Wundef -Wvla -Wdouble-promotion -Wnull-dereference \
+  -Wpointer-arith -Wwrite-strings -Wredundant-decls -Wswitch-enum -Wimplicit-fallthrough -Wunused
+ifeq ($(WERROR),1)
+WARNINGS += -Werror
+endif
+
+HARDENING_CFLAGS := -fstack-protector-strong -fstack-clash-protection -fPIE
+HARDENING_LDFLAGS := -pie -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
+ifeq ($(SAN),)
+HARDENING_CFLAGS += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+else
+# The sanitizers replace the functions that _FORTIFY_SOURCE would wrap.
+HARDENING_CFLAGS += -U_FORTIFY_SOURCE
+endif
+
+SAN_FLAGS :=
+ifeq ($(SAN),address)
+SAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+else ifeq ($(SAN),thread)
+SAN_FLAGS := -fsanitize=thread -fno-omit-frame-pointer
+else ifneq ($(SAN),)
+$(error SAN is "$(SAN)": it takes address or thread)
+endif
+
+# Called when a recipe needs them, once: $(call once,NAME,command).
+once = $(eval $(1) := $(2))$($(1))
+CF_PROTECTION = $(call once,CF_PROTECTION,$(if $(filter x86_64 i%86,$(shell uname -m)),-fcf-protection=full))
+PACKAGES := libpq hiredis jansson
+# -isystem: other people's headers are not held to our warnings.
+PACKAGE_CFLAGS = $(call once,PACKAGE_CFLAGS,$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(PACKAGES))))
+PACKAGE_LIBS = $(call once,PACKAGE_LIBS,$(shell pkg-config --libs $(PACKAGES)))
+CMOCKA_LIBS = $(call once,CMOCKA_LIBS,$(shell pkg-config --libs cmocka))
+
+# _GNU_SOURCE: TCP_USER_TIMEOUT, pthread_setname_np, pipe2.
+CPPFLAGS_ALL = -D_GNU_SOURCE -DOUTBOXD_VERSION='"$(VERSION)"' -Iinclude -I. -I$(GEN) $(PACKAGE_CFLAGS) $(CPPFLAGS)
+CFLAGS ?= -O2 -g
+CFLAGS_ALL = -std=c11 -pthread $(WARNINGS) $(HARDENING_CFLAGS) $(CF_PROTECTION) $(SAN_FLAGS) $(CFLAGS)
+LDFLAGS_ALL = -pthread $(HARDENING_LDFLAGS) -Wl,--as-needed $(SAN_FLAGS) $(CFLAGS) $(LDFLAGS)
+
+COMPILE = $(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests/lib) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
+
+# ---- targets
+
+.PHONY: all lib deps tests unit-programs test unit demo lint format check-hardening install uninstall clean FORCE
+
+all: $(PROGRAM)
+lib: $(CORE)
+
+# The packages that the goals given need; one target, so that two package managers never run side by side.
+DEPS_GROUP := $(if $(filter lint format,$(MAKECMDGOALS)),lint,$(if $(filter test tests unit unit-programs demo,$(MAKECMDGOALS)),test,build))
+deps:
+ifneq ($(DEPS),no)
+	@scripts/install-deps.sh $(DEPS_GROUP)
+endif
+
+$(PROGRAM): $(MAIN_OBJECT) $(CORE)
+	@mkdir -p $(@D)
+	$(LINK) $(PACKAGE_LIBS)
+
+$(CORE): $(OBJECTS)
+	@rm -f $@
+	$(AR) rcs $@ $(OBJECTS)
+
+# Changes only when the flags do, so that an object is never kept from another set of flags.
+$(B)/flags: FORCE | deps
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(LDFLAGS_ALL))' > $@.$$$$ && \
+	  if cmp -s $@.$$$$ $@; then rm -f $@.$$$$; else mv $@.$$$$ $@; fi
+
+$(B)/obj/%.o: %.c $(B)/flags | $(GEN)/embed.h
+	@mkdir -p $(@D)
+	$(COMPILE)
+
+$(B)/obj/gen/embed.o: $(GEN)/embed.c $(GEN)/embed.h $(B)/flags
+	@mkdir -p $(@D)
+	$(COMPILE)
+
+# The list of files is a prerequisite too: one that was removed must vanish from the generated file.
+$(GEN)/embed.list: FORCE | deps
+	@mkdir -p $(@D)
+	@printf '%s\n' $(EMBEDDED) > $@.$$$$ && if cmp -s $@.$$$$ $@; then rm -f $@.$$$$; else mv $@.$$$$ $@; fi
+$(GEN)/embed.h: scripts/embed.sh $(GEN)/embed.list $(EMBEDDED)
+	@scripts/embed.sh header $(EMBEDDED) > $@.$$$$ && mv $@.$$$$ $@
+$(GEN)/embed.c: scripts/embed.sh $(GEN)/embed.list $(EMBEDDED)
+	@scripts/embed.sh source $(EMBEDDED) > $@.$$$$ && mv $@.$$$$ $@
+
+$(UNIT_PROGRAMS): $(B)/%: $(B)/obj/%.o $(CORE)
+	@mkdir -p $(@D)
+	$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
+
+$(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj/%.o $(TESTLIB_OBJECTS) $(CORE)
+	@mkdir -p $(@D)
+	$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
+
+unit-programs: $(UNIT_PROGRAMS)
+tests: $(PROGRAM) $(UNIT_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS)
+
+test: tests
+	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit integration
+unit: unit-programs
+	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit
+
+demo: tests
+	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/demo.sh
+
+lint: $(GEN)/embed.h | deps
+	@LINT_CPPFLAGS='$(subst ','\'',$(CPPFLAGS_ALL))' BUILD=$(B) scripts/lint.sh
+format: | deps
+	clang-format -i $(wildcard include/*.h include/outboxd/*.h src/*.c tests/*/*.c tests/*/*.h)
+
+check-hardening: $(PROGRAM)
+	@scripts/check-hardening.sh $(PROGRAM)
+
+install: $(PROGRAM)
+	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin'
+	$(INSTALL) -m 0755 $(PROGRAM) '$(DESTDIR)$(PREFIX)/bin/outboxd'
+uninstall:
+	rm -f '$(DESTDIR)$(PREFIX)/bin/outboxd'
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(OBJECTS:.o=.d) $(MAIN_OBJECT:.o=.d) $(TESTLIB_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d)
+.SECONDARY:

@@ -1,0 +1,135 @@
+#!/bin/bash
+# Runs test programs and adds up their single tests.
+#
+#   run-tests.sh unit|integration...      in the order given
+#
+# Environment: BUILD      directory of the build under test (build)
+#              T          only programs with this in their name
+#              JOBS       integration programs that run side by side (2); units run one after the other
+#              TEST_TIMEOUT  seconds for each program (300)
+#              OUTBOXD_BIN   the relay that integration tests start ($BUILD/outboxd)
+#
+# The last line is "N passed, N failed[, N skipped]".  Every program's output is kept in $BUILD/test-logs.
+set -uo pipefail
+
+BUILD=${BUILD:-build}
+T=${T:-}
+JOBS=${JOBS:-2}
+TEST_TIMEOUT=${TEST_TIMEOUT:-300}
+BUILD=$(realpath "$BUILD") || exit 1
+export OUTBOXD_BIN=${OUTBOXD_BIN:-$BUILD/outboxd}
+export CMOCKA_MESSAGE_OUTPUT=TAP
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
+
+logs=$BUILD/test-logs
+mkdir -p "$logs"
+results=$(mktemp -d) || exit 1
+
+# Process ids of the programs under way: each is timeout(1), which leads a process group of its own.
+declare -A running=()
+stop_all() {
+  local pid
+  for pid in "${!running[@]}"; do
+    kill -TERM -- "-$pid" 2>/dev/null
+  done
+}
+trap 'rm -rf "$results"' EXIT
+trap 'stop_all; exit 130' INT TERM HUP
+
+# Reads a program's TAP; prints "passed failed skipped".
+count() {
+  awk -v rc="$2" '
+    /^1\.\.[0-9]+/ { planned += substr($0, 4) }
+    /^not ok [0-9]+ # SKIP/ { skipped++; next }
+    /^ok [0-9]+ - / { passed++ }
+    /^not ok [0-9]+ - / { failed++ }
+    END {
+      # Tests that were announced and never reported, or a bad end (a crash, a timeout, a leak), count as a failure.
+      if (passed + failed + skipped < planned || (rc != 0 && failed == 0)) failed++
+      if (passed + failed + skipped == 0) failed++
+      print passed + 0, failed + 0, skipped + 0
+    }' "$1"
+}
+
+# report NAME LOG STATUS SECONDS
+report() {
+  local name=$1 log=$2 status=$3 seconds=$4 passed failed skipped word=ok
+  read -r passed failed skipped < <(count "$log" "$status")
+  printf '%s %s %s\n' "$passed" "$failed" "$skipped" >"$results/${name//\//_}"
+  [ "$failed" -eq 0 ] || word=FAILED
+  printf '%-6s %-44s %4d passed, %d failed%s  %s s\n' "$word" "$name" "$passed" "$failed" \
+    "$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")" "$seconds"
+  if [ "$failed" -ne 0 ]; then
+    case $status in
+    124 | 137) echo "       stopped after $TEST_TIMEOUT s" ;;
+    0) ;;
+    *) echo "       exit status $status" ;;
+    esac
+    sed 's/^/       | /' "$log"
+  fi
+}
+
+# Starts PROGRAM in the background; finish_one reports whichever ends next.
+start_one() {
+  local program=$1 name log
+  name=${program#"$BUILD"/tests/}
+  log=$logs/${name//\//-}.log
+  timeout --kill-after=10 "$TEST_TIMEOUT" "$program" >"$log" 2>&1 </dev/null &
+  running[$!]="$name $log $EPOCHREALTIME"
+}
+
+finish_one() {
+  local pid status name log began
+  wait -n -p pid "${!running[@]}"
+  status=$?
+  read -r name log began <<<"${running[$pid]}"
+  unset "running[$pid]"
+  # What the program left behind in its group must not outlive it.
+  if kill -KILL -- "-$pid" 2>/dev/null; then
+    echo "run-tests: $name left processes behind; killed" >>"$log"
+  fi
+  report "$name" "$log" "$status" "$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')"
+}
+
+# run_kind KIND JOBS
+run_kind() {
+  local kind=$1 jobs=$2 source program
+  for source in tests/"$kind"/test_*.c; do
+    [ -e "$source" ] || continue
+    program=$BUILD/${source%.c}
+    [[ ${source#tests/} == *"$T"* ]] || continue
+    if [ ! -x "$program" ]; then
+      echo "run-tests: $program is not built" | tee "$logs/$kind-$(basename "$program").log" >&2
+      printf '0 1 0\n' >"$results/$kind-$(basename "$program")"
+      continue
+    fi
+    while [ ${#running[@]} -ge "$jobs" ]; do finish_one; done
+    start_one "$program"
+  done
+  while [ ${#running[@]} -gt 0 ]; do finish_one; done
+}
+
+cd "$(dirname "$0")/.." || exit 1
+for kind in "$@"; do
+  case $kind in
+  unit) run_kind unit 1 ;;
+  integration) run_kind integration "$JOBS" ;;
+  *)
+    echo "run-tests: unit or integration, not \"$kind\"" >&2
+    exit 2
+    ;;
+  esac
+done
+
+if [ -z "$(ls -A "$results")" ]; then
+  echo "run-tests: no test program has \"$T\" in its name" >&2
+  exit 1
+fi
+cat "$results"/* | awk '
+  { passed += $1; failed += $2; skipped += $3 }
+  END {
+    printf "%d passed, %d failed%s\n", passed, failed, skipped ? ", " skipped " skipped" : ""
+    exit failed != 0
+  }'
