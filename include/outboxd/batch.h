@@ -1,0 +1,101 @@
+/*
+ * A batch: what one claim returned, cut into runs, one a lane.  The messages refer into the PGresult; nothing is copied.
+ *
+ * Made by a claimer, handed to the publishers by the coordinator, given back to it with an outcome for each message.
+ * Reference-counted: the coordinator holds one, each publisher one for as long as it carries names of the batch's messages in a journal.
+ * Between batch_new and the last batch_unref the result is read-only; the outcomes of a run are written by the one publisher that has
+ * the run, before it posts the completion (the queue's lock orders that with the coordinator's reading).
+ */
+#ifndef OUTBOXD_BATCH_H
+#define OUTBOXD_BATCH_H
+
+#include <libpq-fe.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "outboxd/err.h"
+
+/* The columns of sql/claim.sql, in its order; the result is binary. */
+enum batch_column {
+  COL_LEAF,           /* oid of the partition (or of the plain table) */
+  COL_CTID,           /* tid: block int4, offset int2 */
+  COL_ID,             /* int8 */
+  COL_MESSAGE_ID,     /* this and the texts below: bytes as PostgreSQL prints them */
+  COL_AGGREGATE_TYPE,
+  COL_AGGREGATE_ID,
+  COL_EVENT_TYPE,
+  COL_PAYLOAD,
+  COL_ATTEMPTS,       /* int4 */
+  COL_CREATED_AT,     /* timestamptz: int8 microseconds since 2000 */
+  COL_LANE_HASH,      /* int8: hash of aggregate_id; lane = hash mod lanes */
+  COL_AGGREGATE_KEY,  /* int8: hash of (aggregate_type, aggregate_id); equal for equal aggregates */
+  COL_COMPRESSED,     /* int4: stored bytes of a compressed payload, else 0 */
+  COL_LOOKED_N,       /* int4: pending messages the claim looked at */
+  COL_FIT_N,          /* int4: how many of them were within the limits and should have been locked */
+  COL_NOW,            /* timestamptz: the database's clock at the claim */
+  COL_HEADERS         /* only when the table has the column */
+};
+
+enum outcome {
+  OUTCOME_NONE = 0,  /* not decided */
+  OUTCOME_PUBLISHED, /* certain to be in its stream */
+  OUTCOME_FAILED,    /* refused by Redis or unfit: costs an attempt; msg.error says why */
+  OUTCOME_WITHHELD   /* not tried, or its fate unknown: stays pending, costs nothing */
+};
+
+struct msg {
+  int64_t id;
+  int64_t key;  /* COL_AGGREGATE_KEY */
+  int row;      /* in the result */
+  int lane;
+  enum outcome outcome;
+  char *error;  /* OUTCOME_FAILED: owned, a sentence; else NULL */
+};
+
+/* The messages of one lane within a batch, in id order. */
+struct run {
+  int lane;
+  int n;
+  struct msg *msgs; /* points into batch->msgs */
+};
+
+struct batch {
+  PGresult *result;
+  int64_t epoch;
+  int64_t seq;              /* claim order within the process, from 1 */
+  int claimer;              /* index of the one that holds the row locks */
+  int n;
+  struct msg *msgs;         /* grouped by lane, in id order within a lane */
+  int runs_n;
+  struct run *runs;
+  int64_t claimed_us;       /* clock_now_us when the claim's reply was in */
+  int64_t db_now_us;        /* COL_NOW, microseconds since 1970 */
+  int parts_open_n;         /* coordinator only: publishers that have not answered yet */
+  bool is_given_back;       /* coordinator only: to be rolled back instead of settled */
+  _Atomic int refs_n;
+};
+
+/* Takes over *result (set to NULL) and builds the runs.  lanes_n as configured.  Asserts id order.  ERR_RETRY on no memory, ERR_BUG when order or
+ * lanes do not hold.  One reference, the caller's. */
+must_check int batch_new(PGresult **result, int lanes_n, struct batch **out, struct err *err);
+void batch_ref(struct batch *batch);
+/* Drops one reference and sets *batch to NULL; frees with the last.  Any thread. */
+void batch_unref(struct batch **batch);
+
+/* The lane of a hash: the same arithmetic as sql/claim.sql's. */
+int batch_lane_of(int64_t hash, int lanes_n);
+
+/* Bytes of a text column; *bytes gets the length.  SQL NULL reads as the empty text. */
+const char *batch_text(const struct batch *batch, const struct msg *msg, enum batch_column column, size_t *bytes);
+bool batch_is_null(const struct batch *batch, const struct msg *msg, enum batch_column column);
+int64_t batch_int64(const struct batch *batch, const struct msg *msg, enum batch_column column);
+int32_t batch_int32(const struct batch *batch, const struct msg *msg, enum batch_column column);
+/* Microseconds since 1970 UTC of a timestamptz column; INT64_MAX / INT64_MIN for infinity / -infinity. */
+int64_t batch_time_us(const struct batch *batch, const struct msg *msg, enum batch_column column);
+bool batch_has_headers(const struct batch *batch);
+
+/* Sets the outcome; text (may be NULL) is copied as the error of a failed one. */
+void batch_set_outcome(struct msg *msg, enum outcome outcome, const char *text);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * The outbox table as the catalog describes it, and the statements made for it.
+ *
+ * Read once at start, immutable from then on but for the names of partitions, which the coordinator's thread adds as it meets them.
+ */
+#ifndef OUTBOXD_TABLE_H
+#define OUTBOXD_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "outboxd/cfg.h"
+#include "outboxd/err.h"
+#include "outboxd/pg.h"
+#include "outboxd/stop.h"
+
+/* A table that holds rows: a partition, or the plain table itself. */
+struct leaf {
+  uint32_t oid;
+  char *name;              /* quoted, with its schema */
+  char *settle_published;  /* SQL */
+  char *settle_failed;
+};
+
+struct table {
+  uint32_t oid;
+  char *name;     /* quoted, with its schema */
+  char *database; /* its name */
+  bool is_partitioned;
+  bool has_headers;
+  char *claim;    /* SQL of sql/claim.sql and so on */
+  char *probe;
+  char *passed;
+  char *still_pending;
+  char *dead_keys;
+  int leaves_n;
+  struct leaf *leaves;
+};
+
+/* Looks the table up on an open session and makes its statements.  ERR_FATAL with a text that names what is missing and what to do:
+ * no such table, not a table, a missing column or a type that cannot be used, a missing privilege with the GRANT, no pending index
+ * (that one only as a log line).  Blocks up to cfg's session timeout a statement.  Caller: table_free. */
+must_check int table_load(struct pg *pg, const struct cfg *cfg, const struct stop *stop, struct table **out,
+                          struct err *err);
+void table_free(struct table *table);
+
+/* The leaf, or NULL when it is not known (yet).  Coordinator thread. */
+const struct leaf *table_find_leaf(const struct table *table, uint32_t oid);
+/* Adds (or renames) a leaf.  Coordinator thread. */
+must_check int table_add_leaf(struct table *table, uint32_t oid, const char *name, struct err *err);
+/* Forgets all leaves: after an error that may come from a renamed partition.  Coordinator thread. */
+void table_forget_leaves(struct table *table);
+
+#endif

@@ -1,0 +1,4 @@
+-- Counts an attempt of messages of one partition.  $1: their ctids, $2: what Redis said of each.
+UPDATE :leaf m SET attempts = coalesce(m.attempts, 0) + 1, last_error = f.error
+FROM unnest($1::tid[], $2::text[]) AS f (place, error)
+WHERE m.ctid = f.place

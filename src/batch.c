@@ -1,0 +1,149 @@
+/*
+ * A batch and its runs.
+ *
+ * Owns: the PGresult of one claim and the messages that refer into it.  Threads: see include/outboxd/batch.h.
+ * Never: copies a payload; changes a result.
+ */
+#include "outboxd/batch.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "outboxd/pg.h"
+
+#define POSTGRES_EPOCH_US INT64_C(946684800000000) /* 2000-01-01 in microseconds since 1970 */
+
+int batch_lane_of(int64_t hash, int lanes_n) {
+  /* ((hash % n) + n) % n in PostgreSQL, whose % truncates as C's does. */
+  return (int)((hash % lanes_n + lanes_n) % lanes_n);
+}
+
+static int64_t unix_us(int64_t postgres_us) {
+  if (postgres_us == INT64_MAX || postgres_us == INT64_MIN) {
+    return postgres_us;
+  }
+  return postgres_us + POSTGRES_EPOCH_US;
+}
+
+/* Counting sort by lane, stable: within a lane the rows keep the claim's id order. */
+static int build_runs(struct batch *batch, int lanes_n, struct err *err) {
+  int rc = -1;
+  int *counts = calloc((size_t)lanes_n + 1, sizeof *counts);
+  if (counts == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for %d lanes", lanes_n);
+  }
+  int64_t last_id = INT64_MIN;
+  for (int row = 0; row < batch->n; row++) {
+    int64_t id = pg_get_int64(batch->result, row, COL_ID);
+    if (id < last_id) {
+      (void)err_set(err, ERR_BUG, "claim_order", "the claim returned id %lld after %lld", (long long)id,
+                    (long long)last_id);
+      goto out;
+    }
+    last_id = id;
+    counts[batch_lane_of(pg_get_int64(batch->result, row, COL_LANE_HASH), lanes_n) + 1]++;
+  }
+  for (int lane = 0; lane < lanes_n; lane++) {
+    if (counts[lane + 1] > 0) {
+      batch->runs[batch->runs_n++] =
+          (struct run){.lane = lane, .n = counts[lane + 1], .msgs = batch->msgs + counts[lane]};
+    }
+    counts[lane + 1] += counts[lane];
+  }
+  for (int row = 0; row < batch->n; row++) {
+    int lane = batch_lane_of(pg_get_int64(batch->result, row, COL_LANE_HASH), lanes_n);
+    batch->msgs[counts[lane]++] = (struct msg){.id = pg_get_int64(batch->result, row, COL_ID),
+                                               .key = pg_get_int64(batch->result, row, COL_AGGREGATE_KEY),
+                                               .row = row,
+                                               .lane = lane};
+  }
+  rc = 0;
+out:
+  free(counts);
+  return rc;
+}
+
+int batch_new(PGresult **result, int lanes_n, struct batch **out, struct err *err) {
+  *out = NULL;
+  struct batch *batch = calloc(1, sizeof *batch);
+  if (batch == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for a batch");
+  }
+  atomic_init(&batch->refs_n, 1);
+  batch->result = *result;
+  *result = NULL;
+  batch->n = PQntuples(batch->result);
+  size_t runs_max = (size_t)(batch->n < lanes_n ? batch->n : lanes_n);
+  batch->msgs = calloc((size_t)batch->n + 1, sizeof *batch->msgs);
+  batch->runs = calloc(runs_max + 1, sizeof *batch->runs);
+  if (batch->msgs == NULL || batch->runs == NULL) {
+    (void)err_set(err, ERR_RETRY, "ENOMEM", "no memory for a batch of %d messages", batch->n);
+    batch_unref(&batch);
+    return -1;
+  }
+  if (batch->n > 0) {
+    batch->db_now_us = unix_us(pg_get_int64(batch->result, 0, COL_NOW));
+  }
+  if (build_runs(batch, lanes_n, err) != 0) {
+    batch_unref(&batch);
+    return -1;
+  }
+  *out = batch;
+  return 0;
+}
+
+void batch_ref(struct batch *batch) {
+  atomic_fetch_add_explicit(&batch->refs_n, 1, memory_order_relaxed);
+}
+
+void batch_unref(struct batch **ref) {
+  struct batch *batch = *ref;
+  *ref = NULL;
+  if (batch == NULL || atomic_fetch_sub_explicit(&batch->refs_n, 1, memory_order_acq_rel) > 1) {
+    return;
+  }
+  if (batch->msgs != NULL) {
+    for (int i = 0; i < batch->n; i++) {
+      free(batch->msgs[i].error);
+    }
+  }
+  free(batch->msgs);
+  free(batch->runs);
+  PQclear(batch->result);
+  free(batch);
+}
+
+const char *batch_text(const struct batch *batch, const struct msg *msg, enum batch_column column, size_t *bytes) {
+  *bytes = (size_t)PQgetlength(batch->result, msg->row, (int)column);
+  return PQgetvalue(batch->result, msg->row, (int)column);
+}
+
+bool batch_is_null(const struct batch *batch, const struct msg *msg, enum batch_column column) {
+  return PQgetisnull(batch->result, msg->row, (int)column) != 0;
+}
+
+int64_t batch_int64(const struct batch *batch, const struct msg *msg, enum batch_column column) {
+  return pg_get_int64(batch->result, msg->row, (int)column);
+}
+
+int32_t batch_int32(const struct batch *batch, const struct msg *msg, enum batch_column column) {
+  return pg_get_int32(batch->result, msg->row, (int)column);
+}
+
+int64_t batch_time_us(const struct batch *batch, const struct msg *msg, enum batch_column column) {
+  return unix_us(pg_get_int64(batch->result, msg->row, (int)column));
+}
+
+bool batch_has_headers(const struct batch *batch) {
+  return PQnfields(batch->result) > COL_HEADERS;
+}
+
+void batch_set_outcome(struct msg *msg, enum outcome outcome, const char *text) {
+  assert(msg->outcome == OUTCOME_NONE);
+  msg->outcome = outcome;
+  if (outcome == OUTCOME_FAILED) {
+    msg->error = strdup(text != NULL ? text : "refused without a reason");
+  }
+}
