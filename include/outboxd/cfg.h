@@ -1,0 +1,56 @@
+/*
+ * What the command line and the environment said, checked and in base units.
+ *
+ * Filled once by options_parse before any thread starts, immutable from then on.
+ */
+#ifndef OUTBOXD_CFG_H
+#define OUTBOXD_CFG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "outboxd/log.h"
+
+enum cfg_command { CFG_RUN, CFG_INIT, CFG_HELP, CFG_VERSION };
+enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
+
+struct cfg {
+  enum cfg_command command;
+  enum cfg_command help_for; /* with CFG_HELP: which command's options, CFG_HELP for the overview */
+
+  char *database;   /* libpq conninfo or URI; "" leaves everything to libpq's PG* variables; may hold a secret */
+  char *redis;      /* URL; may hold a secret */
+  char *table;      /* as given: may be schema-qualified and quoted */
+  char *stream;     /* the stream name's template */
+
+  int lanes_n;      /* 1..1024 */
+  int claimers_n;   /* 1..64 */
+  int publishers_n; /* 1..64 */
+  int batch_n;      /* messages, 1..100000 */
+  int max_attempts_n; /* 1..32767 */
+  enum cfg_on_dead on_dead;
+
+  int64_t poll_interval_ms;
+  int64_t stale_after_ms;
+  int64_t stale_check_every_ms;
+  int64_t retention_ms;
+  int64_t partitions_ahead_ms;
+  int64_t cleanup_every_ms;
+  bool has_no_cleanup;
+  int64_t max_batch_bytes;
+  int64_t max_write_bytes;
+  int wait_replicas_n;
+  int64_t redis_timeout_ms;
+  int64_t session_timeout_ms;
+  int64_t shutdown_timeout_ms;
+  int64_t stats_every_ms;
+  bool is_until_empty;
+
+  enum log_level log_level;
+  enum log_format log_format;
+
+  bool is_init_plain; /* init: the plain table instead of the partitioned one */
+  bool is_init_print; /* init: print the SQL, do nothing */
+};
+
+#endif

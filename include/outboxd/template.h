@@ -1,0 +1,44 @@
+/*
+ * The stream name's template, compiled once: outbox:{%l}:%t:%i and its like.
+ *
+ * A template is a prefix without braces, then the hash tag {%l}, then anything: so that a lane's streams and its
+ * journal lie in one Redis hash slot whatever stands in the data.  Immutable after template_parse; any thread.
+ */
+#ifndef OUTBOXD_TEMPLATE_H
+#define OUTBOXD_TEMPLATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "outboxd/err.h"
+
+struct template;
+
+struct template_values {
+  int lane;
+  const char *aggregate_type;
+  size_t aggregate_type_bytes;
+  const char *aggregate_id;
+  size_t aggregate_id_bytes;
+  const char *event_type;
+  size_t event_type_bytes;
+};
+
+/* %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent.  ERR_USAGE says what is wrong and gives a right example:
+ * no {%l}; a brace or another placeholder before it; an unknown %x; a lone % at the end.  Caller: template_free. */
+must_check int template_parse(const char *text, struct template **out, struct err *err);
+void template_free(struct template *template);
+
+/* True when a lane has one stream only (no placeholder but %l and %%). */
+bool template_is_per_lane(const struct template *template);
+
+/* Renders into buf (cap bytes, no NUL added); returns the full length even when it did not fit, as snprintf does. */
+size_t template_render(const struct template *template, const struct template_values *values, char *buf, size_t cap);
+
+/* "<prefix>{<lane>}:journal"; same convention. */
+size_t template_journal_key(const struct template *template, int lane, char *buf, size_t cap);
+
+/* "<prefix>lanes": where the fleet's number of lanes is recorded. */
+size_t template_lanes_key(const struct template *template, char *buf, size_t cap);
+
+#endif

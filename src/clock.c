@@ -1,0 +1,102 @@
+/*
+ * Monotonic and wall time.
+ *
+ * Owns nothing; any thread.  Deadlines are always monotonic: a step of the wall clock must never shorten or stretch a wait.
+ */
+#include "outboxd/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define US_PER_S 1000000
+#define NS_PER_US 1000
+#define S_PER_DAY 86400
+
+static int64_t read_us(clockid_t id) {
+  struct timespec ts;
+  if (clock_gettime(id, &ts) != 0) {
+    abort(); /* both clocks exist on every system with POSIX timers */
+  }
+  return (int64_t)ts.tv_sec * US_PER_S + ts.tv_nsec / NS_PER_US;
+}
+
+int64_t clock_now_us(void) {
+  return read_us(CLOCK_MONOTONIC);
+}
+
+int64_t clock_wall_us(void) {
+  return read_us(CLOCK_REALTIME);
+}
+
+int clock_poll_timeout_ms(int64_t deadline_us, int64_t now_us) {
+  if (deadline_us <= now_us) {
+    return 0;
+  }
+  /* Both are distances from one origin; unsigned, since INT64_MAX minus a negative now does not fit. */
+  uint64_t left_us = (uint64_t)deadline_us - (uint64_t)now_us;
+  uint64_t left_ms = left_us / 1000 + (left_us % 1000 != 0);
+  return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}
+
+/* Days since 1970-01-01 to the proleptic Gregorian date (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms"):
+ * counts in eras of 400 years from 0000-03-01, so that the leap day is the last of a year. */
+static void civil_from_days(int64_t days, int64_t *year, int *month, int *day) {
+  days += 719468;
+  int64_t era = (days >= 0 ? days : days - 146096) / 146097;
+  int64_t day_of_era = days - era * 146097;
+  int64_t year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+  int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+  int64_t month_from_march = (5 * day_of_year + 2) / 153;
+  *day = (int)(day_of_year - (153 * month_from_march + 2) / 5 + 1);
+  *month = (int)(month_from_march < 10 ? month_from_march + 3 : month_from_march - 9);
+  *year = year_of_era + era * 400 + (*month <= 2 ? 1 : 0);
+}
+
+size_t clock_format_rfc3339(int64_t wall_us, char out[CLOCK_RFC3339_BYTES]) {
+  int64_t seconds = wall_us / US_PER_S;
+  int64_t us = wall_us % US_PER_S;
+  if (us < 0) {
+    us += US_PER_S;
+    seconds--;
+  }
+  int64_t days = seconds / S_PER_DAY;
+  int64_t second_of_day = seconds % S_PER_DAY;
+  if (second_of_day < 0) {
+    second_of_day += S_PER_DAY;
+    days--;
+  }
+  int64_t year;
+  int month;
+  int day;
+  civil_from_days(days, &year, &month, &day);
+  const char *sign = year < 0 ? "-" : year > 9999 ? "+" : "";
+  int len = snprintf(out, CLOCK_RFC3339_BYTES, "%s%04lld-%02d-%02dT%02d:%02d:%02d.%06dZ", sign,
+                     (long long)(year < 0 ? -year : year), month, day, (int)(second_of_day / 3600),
+                     (int)(second_of_day / 60 % 60), (int)(second_of_day % 60), (int)us);
+  return (size_t)len;
+}
+
+void clock_cond_init(pthread_cond_t *cond) {
+  pthread_condattr_t attr;
+  /* These fail only for arguments that are wrong, which these are not. */
+  if (pthread_condattr_init(&attr) != 0 || pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) != 0 ||
+      pthread_cond_init(cond, &attr) != 0) {
+    abort();
+  }
+  (void)pthread_condattr_destroy(&attr);
+}
+
+int clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_us) {
+  if (deadline_us == INT64_MAX) {
+    return pthread_cond_wait(cond, mutex);
+  }
+  if (deadline_us <= 0) {
+    return ETIMEDOUT;
+  }
+  struct timespec deadline = {.tv_sec = (time_t)(deadline_us / US_PER_S),
+                              .tv_nsec = (long)(deadline_us % US_PER_S) * NS_PER_US};
+  return pthread_cond_timedwait(cond, mutex, &deadline);
+}

@@ -1,0 +1,472 @@
+/*
+ * The command line, the environment and the help text, all from one table.
+ *
+ * Owns the table and the strings of struct cfg.  Main thread only, before any other exists.  A string's value never stands in an
+ * error: it may hold a password.  So may an argument that is in the wrong place.
+ */
+#include "outboxd/options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "outboxd/units.h"
+
+#define RUN (1u << CFG_RUN)
+#define INIT (1u << CFG_INIT)
+
+#define SECOND_MS INT64_C(1000)
+#define MINUTE_MS (60 * SECOND_MS)
+#define HOUR_MS (60 * MINUTE_MS)
+#define DAY_MS (24 * HOUR_MS)
+#define KIB INT64_C(1024)
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+
+static const char *const on_dead_choices[] = {"skip", "block", NULL};
+static const char *const log_level_choices[] = {"debug", "info", "warning", "error", "critical", NULL};
+static const char *const log_format_choices[] = {"json", "text", NULL};
+
+/* What set_value relies on. */
+static_assert(sizeof(enum cfg_on_dead) == sizeof(unsigned), "enum cfg_on_dead");
+static_assert(sizeof(enum log_level) == sizeof(unsigned), "enum log_level");
+static_assert(sizeof(enum log_format) == sizeof(unsigned), "enum log_format");
+static_assert(LOG_DEBUG == 0 && LOG_CRITICAL == 4 && LOG_JSON == 0 && LOG_TEXT == 1, "order of the choices");
+static_assert(CFG_ON_DEAD_SKIP == 0 && CFG_ON_DEAD_BLOCK == 1, "order of the choices");
+
+#define FIELD(member_) .offset = offsetof(struct cfg, member_)
+
+static const struct option_row table[] = {
+    {.name = "database", .type = OPTION_STRING, .argument = "CONNINFO", .default_text = "", .min = 0, FIELD(database),
+     .commands = RUN | INIT, .fallback_env = "DATABASE_URL",
+     .help = "PostgreSQL, as a libpq connection string or URI; without it libpq's PG* variables hold"},
+    {.name = "redis", .type = OPTION_STRING, .argument = "URL", .default_text = "redis://127.0.0.1:6379", .min = 1,
+     FIELD(redis), .commands = RUN, .fallback_env = "REDIS_URL",
+     .help = "Redis, as redis://[user:password@]host[:port][/db] or unix:///path"},
+    {.name = "table", .type = OPTION_STRING, .argument = "NAME", .default_text = "outbox_messages", .min = 1, FIELD(table),
+     .commands = RUN | INIT, .help = "the outbox table; may be schema-qualified and quoted"},
+    {.name = "stream", .type = OPTION_STRING, .argument = "TEMPLATE", .default_text = "outbox:{%l}", .min = 1, FIELD(stream),
+     .commands = RUN,
+     .help = "name of the streams: %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent; "
+             "outbox:{%l}:%t:%i gives every aggregate a stream of its own"},
+    {.name = "lanes", .type = OPTION_INT, .argument = "N", .default_text = "16", .min = 1, .max = 1024, FIELD(lanes_n),
+     .commands = RUN, .help = "slices of the order space; the same in all processes of a fleet"},
+    {.name = "claimers", .type = OPTION_INT, .argument = "N", .default_text = "3", .min = 1, .max = 64, FIELD(claimers_n),
+     .commands = RUN, .help = "PostgreSQL sessions that claim and settle in turns"},
+    {.name = "publishers", .type = OPTION_INT, .argument = "N", .default_text = "2", .min = 1, .max = 64,
+     FIELD(publishers_n), .commands = RUN, .help = "threads that write to Redis"},
+    {.name = "batch", .type = OPTION_INT, .argument = "N", .default_text = "1000", .min = 1, .max = 100000, FIELD(batch_n),
+     .commands = RUN, .help = "most messages of one claim"},
+    {.name = "max-attempts", .type = OPTION_INT, .argument = "N", .default_text = "10", .min = 1, .max = 32767,
+     FIELD(max_attempts_n), .commands = RUN, .help = "attempts after which a refused message is dead"},
+    {.name = "on-dead", .type = OPTION_CHOICE, .argument = "skip|block", .default_text = "skip", .choices = on_dead_choices,
+     FIELD(on_dead), .commands = RUN,
+     .help = "after a dead message, let later ones of its aggregate flow (skip) or wait for an operator (block)"},
+    {.name = "poll-interval", .type = OPTION_DURATION, .argument = "TIME", .default_text = "100ms", .min = 1, .max = HOUR_MS,
+     FIELD(poll_interval_ms), .commands = RUN, .help = "pause between looks at an idle table"},
+    {.name = "stale-after", .type = OPTION_DURATION, .argument = "TIME", .default_text = "5m", .min = 1, .max = 3650 * DAY_MS,
+     FIELD(stale_after_ms), .commands = RUN, .help = "age of the oldest pending message that raises the alert outbox_stale"},
+    {.name = "stale-check-every", .type = OPTION_DURATION, .argument = "TIME", .default_text = "1m", .min = 100,
+     .max = DAY_MS, FIELD(stale_check_every_ms), .commands = RUN, .help = "pause between two looks at that age"},
+    {.name = "retention", .type = OPTION_DURATION, .argument = "TIME", .default_text = "15d", .min = HOUR_MS,
+     .max = 36500 * DAY_MS, FIELD(retention_ms), .commands = RUN, .help = "how long published messages are kept in the table"},
+    {.name = "partitions-ahead", .type = OPTION_DURATION, .argument = "TIME", .default_text = "14d", .min = 0,
+     .max = 3650 * DAY_MS, FIELD(partitions_ahead_ms), .commands = RUN | INIT,
+     .help = "how far ahead daily partitions are made; 0 makes today's only"},
+    {.name = "cleanup-every", .type = OPTION_DURATION, .argument = "TIME", .default_text = "1h", .min = SECOND_MS,
+     .max = 30 * DAY_MS, FIELD(cleanup_every_ms), .commands = RUN, .help = "pause between two cleanups"},
+    {.name = "no-cleanup", .type = OPTION_FLAG, FIELD(has_no_cleanup), .commands = RUN,
+     .help = "neither make nor drop partitions, nor delete rows"},
+    {.name = "max-batch-bytes", .type = OPTION_SIZE, .argument = "SIZE", .default_text = "32MiB", .min = 64 * KIB,
+     .max = GIB, FIELD(max_batch_bytes), .commands = RUN, .help = "most bytes of one claim; a larger message goes alone"},
+    {.name = "max-write-bytes", .type = OPTION_SIZE, .argument = "SIZE", .default_text = "8MiB", .min = 64 * KIB,
+     .max = 256 * MIB, FIELD(max_write_bytes), .commands = RUN,
+     .help = "most bytes of one call to Redis; a larger message goes alone"},
+    {.name = "wait-replicas", .type = OPTION_INT, .argument = "N", .default_text = "0", .min = 0, .max = 100,
+     FIELD(wait_replicas_n), .commands = RUN, .help = "Redis replicas that must acknowledge a write before it counts"},
+    {.name = "redis-timeout", .type = OPTION_DURATION, .argument = "TIME", .default_text = "5s", .min = 100, .max = HOUR_MS,
+     FIELD(redis_timeout_ms), .commands = RUN, .help = "longest wait for an answer of Redis"},
+    {.name = "session-timeout", .type = OPTION_DURATION, .argument = "TIME", .default_text = "30s", .min = SECOND_MS,
+     .max = DAY_MS, FIELD(session_timeout_ms), .commands = RUN,
+     .help = "PostgreSQL ends the sessions of a relay that hangs for longer, and its lanes go to others"},
+    {.name = "shutdown-timeout", .type = OPTION_DURATION, .argument = "TIME", .default_text = "30s", .min = 100,
+     .max = HOUR_MS, FIELD(shutdown_timeout_ms), .commands = RUN,
+     .help = "longest time to settle what is in flight after SIGTERM or SIGINT"},
+    {.name = "stats-every", .type = OPTION_DURATION, .argument = "TIME", .default_text = "60s", .min = 100, .max = DAY_MS,
+     FIELD(stats_every_ms), .commands = RUN, .help = "pause between two stats lines in the log"},
+    {.name = "until-empty", .type = OPTION_FLAG, FIELD(is_until_empty), .commands = RUN,
+     .help = "exit with 0 when nothing is pending, dead messages aside"},
+    {.name = "plain", .type = OPTION_FLAG, FIELD(is_init_plain), .commands = INIT,
+     .help = "make the plain table instead of the partitioned one"},
+    {.name = "print", .type = OPTION_FLAG, FIELD(is_init_print), .commands = INIT,
+     .help = "print the SQL and change nothing"},
+    {.name = "log-level", .type = OPTION_CHOICE, .argument = "LEVEL", .default_text = "info", .choices = log_level_choices,
+     FIELD(log_level), .commands = RUN | INIT, .help = "least level that is logged: debug, info, warning, error or critical"},
+    {.name = "log-format", .type = OPTION_CHOICE, .argument = "json|text", .default_text = "json",
+     .choices = log_format_choices, FIELD(log_format), .commands = RUN | INIT, .help = "form of the log lines on stderr"},
+    {.name = NULL},
+};
+
+/* The commands there are. */
+static const struct {
+  const char *name;
+  enum cfg_command command;
+  const char *help;
+} commands[] = {
+    {"run", CFG_RUN, "relay messages until told to stop"},
+    {"init", CFG_INIT, "create or upgrade the schema"},
+};
+#define COMMANDS_N (sizeof commands / sizeof commands[0])
+
+const struct option_row *options_table(void) {
+  return table;
+}
+
+static const char *command_name(enum cfg_command command) {
+  for (size_t i = 0; i < COMMANDS_N; i++) {
+    if (commands[i].command == command) {
+      return commands[i].name;
+    }
+  }
+  return NULL;
+}
+
+static int usage(struct err *err, enum cfg_command command, const char *what) {
+  const char *name = command_name(command);
+  return err_set(err, ERR_USAGE, "usage", "%s; see outboxd%s%s --help", what, name != NULL ? " " : "",
+                 name != NULL ? name : "");
+}
+
+/* What the row takes, for an error: "a whole number from 1 to 64". */
+static void describe_range(const struct option_row *row, char *out, size_t n) {
+  char min[32];
+  char max[32];
+  switch (row->type) {
+  case OPTION_STRING:
+    (void)snprintf(out, n, "a text that is not empty");
+    return;
+  case OPTION_INT:
+    (void)snprintf(out, n, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max);
+    return;
+  case OPTION_DURATION:
+    units_format_duration(row->min, min, sizeof min);
+    units_format_duration(row->max, max, sizeof max);
+    (void)snprintf(out, n, "a time from %s to %s, such as 500ms, 30s, 5m, 1h or 15d", min, max);
+    return;
+  case OPTION_SIZE:
+    units_format_size(row->min, min, sizeof min);
+    units_format_size(row->max, max, sizeof max);
+    (void)snprintf(out, n, "a size from %s to %s, such as 512KiB or 8MiB", min, max);
+    return;
+  case OPTION_FLAG:
+    (void)snprintf(out, n, "1, true, yes or on; or 0, false, no or off");
+    return;
+  case OPTION_CHOICE: {
+    size_t used = (size_t)snprintf(out, n, "one of");
+    for (size_t i = 0; row->choices[i] != NULL && used < n; i++) {
+      used += (size_t)snprintf(out + used, n - used, "%s %s", i > 0 ? "," : "", row->choices[i]);
+    }
+    return;
+  }
+  }
+}
+
+static bool parse_int(const char *text, int64_t *out) {
+  char *end;
+  /* strtoll would take spaces and a plus sign too. */
+  if ((text[0] < '0' || text[0] > '9') && text[0] != '-') {
+    return false;
+  }
+  errno = 0;
+  *out = strtoll(text, &end, 10);
+  return *end == '\0' && end != text && errno == 0;
+}
+
+static bool parse_flag(const char *text, bool *out) {
+  static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    if (strcmp(text, words[i]) == 0) {
+      *out = i % 2 == 1;
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool parse_choice(const char *text, const char *const *choices, unsigned *out) {
+  for (unsigned i = 0; choices[i] != NULL; i++) {
+    if (strcmp(text, choices[i]) == 0) {
+      *out = i;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Reads text as the row has it and stores it; false when it is not what the row takes. */
+static bool store_value(struct cfg *cfg, const struct option_row *row, const char *text) {
+  void *field = (char *)cfg + row->offset;
+  int64_t number = 0;
+  switch (row->type) {
+  case OPTION_STRING:
+    return false; /* store_string */
+  case OPTION_INT:
+    if (!parse_int(text, &number) || number < row->min || number > row->max) {
+      return false;
+    }
+    *(int *)field = (int)number;
+    return true;
+  case OPTION_DURATION:
+    if (units_parse_duration_ms(text, &number, NULL) != 0 || number < row->min || number > row->max) {
+      return false;
+    }
+    *(int64_t *)field = number;
+    return true;
+  case OPTION_SIZE:
+    if (units_parse_size_bytes(text, &number, NULL) != 0 || number < row->min || number > row->max) {
+      return false;
+    }
+    *(int64_t *)field = number;
+    return true;
+  case OPTION_FLAG:
+    return parse_flag(text, field);
+  case OPTION_CHOICE:
+    return parse_choice(text, row->choices, field);
+  }
+  return false;
+}
+
+static char **string_field(struct cfg *cfg, const struct option_row *row) {
+  void *field = (char *)cfg + row->offset;
+  return field;
+}
+
+/* Stores a copy of text in place of what was there. */
+static int store_string(struct cfg *cfg, const struct option_row *row, const char *text, struct err *err) {
+  char **field = string_field(cfg, row);
+  char *copy = strdup(text);
+  if (copy == NULL) {
+    return err_set(err, ERR_FATAL, "ENOMEM", "no memory for the options");
+  }
+  free(*field);
+  *field = copy;
+  return 0;
+}
+
+/* Stores text, which came from source ("--lanes", "OUTBOXD_LANES"). */
+static int store(struct cfg *cfg, const struct option_row *row, const char *source, const char *text,
+                 enum cfg_command command, struct err *err) {
+  char range[128];
+  char what[256];
+  bool is_string = row->type == OPTION_STRING;
+  if (is_string ? (int64_t)strlen(text) >= row->min : store_value(cfg, row, text)) {
+    return is_string ? store_string(cfg, row, text, err) : 0;
+  }
+  describe_range(row, range, sizeof range);
+  if (is_string) {
+    (void)snprintf(what, sizeof what, "%s takes %s", source, range);
+  } else {
+    (void)snprintf(what, sizeof what, "%s takes %s, not \"%.40s\"", source, range, text);
+  }
+  return usage(err, command, what);
+}
+
+static bool takes(const struct option_row *row, enum cfg_command command) {
+  return (row->commands & (1u << command)) != 0;
+}
+
+static void env_name(const struct option_row *row, char *out, size_t n) {
+  size_t used = (size_t)snprintf(out, n, "OUTBOXD_%s", row->name);
+  for (size_t i = 0; i < used && i < n; i++) {
+    if (out[i] == '-') {
+      out[i] = '_';
+    } else if (out[i] >= 'a' && out[i] <= 'z') {
+      out[i] = (char)(out[i] - 'a' + 'A');
+    }
+  }
+}
+
+/* Defaults for every row, so that no field is ever unset; then the environment for those the command takes.  An empty variable
+ * counts as none: that is what ${NAME:-} makes of an unset one in a compose file. */
+static int take_environment(struct cfg *cfg, enum cfg_command command, struct err *err) {
+  for (const struct option_row *row = table; row->name != NULL; row++) {
+    char name[64];
+    env_name(row, name, sizeof name);
+    const char *source = "default";
+    const char *text = row->default_text;
+    if (takes(row, command)) {
+      const char *own = getenv(name);
+      const char *fallback = row->fallback_env != NULL ? getenv(row->fallback_env) : NULL;
+      if (own != NULL && *own != '\0') {
+        source = name;
+        text = own;
+      } else if (fallback != NULL && *fallback != '\0') {
+        source = row->fallback_env;
+        text = fallback;
+      }
+    }
+    if (text != NULL && store(cfg, row, source, text, command, err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+/* The row of "name" or "name=value". */
+static const struct option_row *find_row(const char *argument) {
+  size_t len = strcspn(argument, "=");
+  for (const struct option_row *row = table; row->name != NULL; row++) {
+    if (strlen(row->name) == len && memcmp(row->name, argument, len) == 0) {
+      return row;
+    }
+  }
+  return NULL;
+}
+
+/* Takes one option from argv[*at], with its value moves *at on to the last argument used. */
+static int take_option(struct cfg *cfg, enum cfg_command command, int argc, char *const argv[], int *at, struct err *err) {
+  char what[256];
+  const char *argument = argv[*at];
+  if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
+    /* Not quoted: it may be a password that slipped. */
+    (void)snprintf(what, sizeof what, "argument %d of %s is not an option; options start with --", *at - 1,
+                   command_name(command));
+    return usage(err, command, what);
+  }
+  int name_bytes = (int)strcspn(argument, "=");
+  const struct option_row *row = find_row(argument + 2);
+  if (row == NULL) {
+    (void)snprintf(what, sizeof what, "there is no option %.*s", name_bytes < 40 ? name_bytes : 40, argument);
+    return usage(err, command, what);
+  }
+  if (!takes(row, command)) {
+    (void)snprintf(what, sizeof what, "--%s is not an option of %s", row->name, command_name(command));
+    return usage(err, command, what);
+  }
+
+  char source[64];
+  (void)snprintf(source, sizeof source, "--%s", row->name);
+  const char *value;
+  if (argument[name_bytes] == '=') {
+    value = argument + name_bytes + 1;
+  } else if (row->type == OPTION_FLAG) {
+    value = "true";
+  } else if (*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) {
+    value = argv[++*at];
+  } else {
+    (void)snprintf(what, sizeof what, "%s needs a value: %s %s", source, source, row->argument);
+    return usage(err, command, what);
+  }
+  return store(cfg, row, source, value, command, err);
+}
+
+static bool is_help(const char *argument) {
+  return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
+/* The first argument: a command, --help or --version. */
+static int take_command(int argc, char *const argv[], enum cfg_command *command, struct err *err) {
+  char names[128] = "";
+  size_t used = 0;
+  for (size_t i = 0; i < COMMANDS_N; i++) {
+    if (argc > 1 && strcmp(argv[1], commands[i].name) == 0) {
+      *command = commands[i].command;
+      return 0;
+    }
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", commands[i].name);
+  }
+  if (argc > 1 && is_help(argv[1])) {
+    *command = CFG_HELP;
+    return 0;
+  }
+  if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+    *command = CFG_VERSION;
+    return 0;
+  }
+  char what[256];
+  (void)snprintf(what, sizeof what, "%s; the commands are %s", argc > 1 ? "the first argument is not a command" : "no command given",
+                 names);
+  return usage(err, CFG_HELP, what);
+}
+
+int options_parse(int argc, char *const argv[], struct cfg *cfg, struct err *err) {
+  memset(cfg, 0, sizeof *cfg);
+  cfg->help_for = CFG_HELP;
+  if (take_command(argc, argv, &cfg->command, err) != 0) {
+    return -1;
+  }
+  enum cfg_command command = cfg->command;
+  if (command == CFG_HELP || command == CFG_VERSION) {
+    return 0;
+  }
+  for (int i = 2; i < argc; i++) {
+    if (is_help(argv[i])) {
+      cfg->command = CFG_HELP;
+      cfg->help_for = command;
+      return 0;
+    }
+  }
+  if (take_environment(cfg, command, err) != 0) {
+    goto fail;
+  }
+  for (int i = 2; i < argc; i++) {
+    if (take_option(cfg, command, argc, argv, &i, err) != 0) {
+      goto fail;
+    }
+  }
+  return 0;
+
+fail:
+  options_free(cfg);
+  return -1;
+}
+
+void options_free(struct cfg *cfg) {
+  for (const struct option_row *row = table; row->name != NULL; row++) {
+    if (row->type == OPTION_STRING) {
+      char **field = string_field(cfg, row);
+      free(*field);
+      *field = NULL;
+    }
+  }
+}
+
+static void print_row(FILE *out, const struct option_row *row) {
+  char name[64];
+  env_name(row, name, sizeof name);
+  (void)fprintf(out, "  --%s%s%s\n      %s\n      [", row->name, row->argument != NULL ? " " : "",
+                row->argument != NULL ? row->argument : "", row->help);
+  if (row->default_text != NULL && row->default_text[0] != '\0') {
+    (void)fprintf(out, "default %s, ", row->default_text);
+  }
+  (void)fprintf(out, "environment %s%s%s]\n", name, row->fallback_env != NULL ? ", then " : "",
+                row->fallback_env != NULL ? row->fallback_env : "");
+}
+
+void options_help(FILE *out, enum cfg_command command) {
+  const char *name = command_name(command);
+  if (name == NULL) {
+    (void)fprintf(out, "outboxd relays messages from a PostgreSQL outbox table to Redis Streams.\n\n"
+                       "Usage: outboxd COMMAND [--OPTION VALUE | --OPTION=VALUE]...\n\nCommands:\n");
+    for (size_t i = 0; i < COMMANDS_N; i++) {
+      (void)fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+    }
+    (void)fprintf(out, "\n  outboxd COMMAND --help   the command's options\n  outboxd --version        the version\n");
+    return;
+  }
+  (void)fprintf(out, "Usage: outboxd %s [--OPTION VALUE | --OPTION=VALUE]...\n\n", name);
+  for (size_t i = 0; i < COMMANDS_N; i++) {
+    if (commands[i].command == command) {
+      (void)fprintf(out, "outboxd %s: %s\n\nOptions:\n", name, commands[i].help);
+    }
+  }
+  for (const struct option_row *row = table; row->name != NULL; row++) {
+    if (takes(row, command)) {
+      print_row(out, row);
+    }
+  }
+  (void)fprintf(out, "\nTimes take ms, s, m, h, d; sizes B, KiB, MiB, GiB.  An option on the command line wins over the environment;\n"
+                     "a flag's variable takes 1, true, yes, on or 0, false, no, off.\n");
+}
