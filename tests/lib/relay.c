@@ -1,0 +1,252 @@
+/*
+ * The program under test: see relay.h.
+ *
+ * Owns: the list of relays of the running test.
+ */
+#include "relay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fail.h"
+#include "stack_impl.h"
+#include "wait.h"
+
+#define RELAYS_MAX 64
+#define ARGS_MAX 96
+
+struct relay {
+  struct proc proc;
+  int number;
+  char log_path[STACK_PATH_BYTES];
+  char out_path[STACK_PATH_BYTES];
+  bool is_plain;
+  off_t read_bytes; /* of the log: whole lines only */
+  json_t *lines;
+  bool *is_returned; /* beside lines: given out by relay_wait_log */
+  size_t is_returned_n;
+};
+
+static struct relay *relays[RELAYS_MAX];
+static int relays_n;
+static int started_n; /* numbers the log files over the whole program */
+
+static char *read_whole(const char *path, off_t from) {
+  FILE *file = fopen(path, "re");
+  char *text = NULL;
+  size_t bytes = 0;
+  char buf[65536];
+  FILE *out;
+
+  if (file == NULL) FAIL("cannot read %s: %s", path, strerror(errno));
+  fseeko(file, from, SEEK_SET);
+  out = open_memstream(&text, &bytes);
+  if (out == NULL) FAIL("out of memory");
+  for (size_t n = fread(buf, 1, sizeof buf, file); n > 0; n = fread(buf, 1, sizeof buf, file)) fwrite(buf, 1, n, out);
+  fclose(out);
+  fclose(file);
+  return text;
+}
+
+/* The last lines of every relay's log, for whoever reads the failure. */
+static void print_tails(void) {
+  for (int i = 0; i < relays_n; i++) {
+    char *text = read_whole(relays[i]->log_path, 0);
+    const char *tail = text + strlen(text);
+    for (int lines_n = 0; tail > text && lines_n < 16; tail--) {
+      if (tail[-1] == '\n') lines_n++;
+      if (lines_n == 16) break;
+    }
+    fprintf(stderr, "--- relay %d (pid %d) logged last:\n%s", relays[i]->number, (int)relays[i]->proc.pid, tail);
+    free(text);
+  }
+}
+
+static bool has_option(const char *const *args, const char *name) {
+  for (; *args != NULL; args++) {
+    if (strcmp(*args, name) == 0) return true;
+  }
+  return false;
+}
+
+static struct relay *start(const struct stack *stack, const char *const *env, const char *const *args, bool is_plain) {
+  const char *binary = getenv("OUTBOXD_BIN");
+  const char *argv[ARGS_MAX];
+  struct relay *relay;
+  int n = 0;
+
+  REQUIRE(relays_n < RELAYS_MAX, "more than %d relays in one test", RELAYS_MAX);
+  argv[n++] = binary != NULL && binary[0] != '\0' ? binary : "build/outboxd";
+  for (const char *const *arg = args; *arg != NULL; arg++) {
+    REQUIRE(n + 6 < ARGS_MAX, "too many arguments");
+    argv[n++] = *arg;
+  }
+  if (!is_plain && !has_option(args, "--database")) {
+    argv[n++] = "--database";
+    argv[n++] = stack->conninfo;
+  }
+  if (!is_plain && !has_option(args, "--redis") && strcmp(args[0], "init") != 0) {
+    argv[n++] = "--redis";
+    argv[n++] = stack->redis_url;
+  }
+  argv[n] = NULL;
+
+  relay = calloc(1, sizeof *relay);
+  if (relay == NULL) FAIL("out of memory");
+  relay->number = ++started_n;
+  relay->is_plain = is_plain;
+  relay->lines = json_array();
+  stack_print_path(relay->log_path, sizeof relay->log_path, "%s/relay-%d.log", stack->dir, relay->number);
+  stack_print_path(relay->out_path, sizeof relay->out_path, "%s/relay-%d.out", stack->dir, relay->number);
+  relays[relays_n++] = relay;
+  fail_add_context(print_tails);
+  proc_start(&relay->proc, &(struct proc_spec){.name = "outboxd",
+                                               .argv = argv,
+                                               .env = env,
+                                               .stdout_path = relay->out_path,
+                                               .stderr_path = relay->log_path});
+  return relay;
+}
+
+struct relay *relay_start(const struct stack *stack, const char *const *args) { return start(stack, NULL, args, false); }
+
+struct relay *relay_start_plain(const struct stack *stack, const char *const *env, const char *const *args) {
+  return start(stack, env, args, true);
+}
+
+struct relay *relay_run_plain(const struct stack *stack, const char *const *args, int64_t timeout_ms) {
+  struct relay *relay = start(stack, NULL, args, false);
+  relay->is_plain = true;
+  relay_wait(relay, timeout_ms);
+  return relay;
+}
+
+pid_t relay_pid(const struct relay *relay) { return relay->proc.pid; }
+
+bool relay_is_running(struct relay *relay) { return proc_is_running(&relay->proc); }
+
+void relay_signal(struct relay *relay, int signum) { proc_signal(&relay->proc, signum); }
+
+static void add_line(struct relay *relay, const char *text, size_t bytes) {
+  static const char *const required[] = {"ts", "level", "event", "message"};
+  json_error_t error;
+  json_t *line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+
+  if (!json_is_object(line)) {
+    FAIL("relay %d logged a line that is no JSON object (%s): %.*s", relay->number, line == NULL ? error.text : "another value",
+         (int)bytes, text);
+  }
+  for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+    if (!json_is_string(json_object_get(line, required[i]))) {
+      FAIL("relay %d logged a line without %s: %.*s", relay->number, required[i], (int)bytes, text);
+    }
+  }
+  json_array_append_new(relay->lines, line);
+}
+
+/* Takes in what has been written since the last look; a line without its end is left for the next. */
+static void look(struct relay *relay) {
+  char *text;
+
+  if (relay->is_plain) return;
+  text = read_whole(relay->log_path, relay->read_bytes);
+  for (const char *line = text;;) {
+    const char *end = strchr(line, '\n');
+    if (end == NULL) break;
+    add_line(relay, line, (size_t)(end - line));
+    relay->read_bytes += end - line + 1;
+    line = end + 1;
+  }
+  free(text);
+}
+
+static bool has_event(const json_t *line, const char *event) {
+  return event == NULL || strcmp(json_string_value(json_object_get(line, "event")), event) == 0;
+}
+
+static void note_returned(struct relay *relay, size_t index) {
+  if (index >= relay->is_returned_n) {
+    size_t n = index * 2 + 64;
+    bool *grown = realloc(relay->is_returned, n * sizeof *grown);
+    if (grown == NULL) FAIL("out of memory");
+    memset(grown + relay->is_returned_n, 0, (n - relay->is_returned_n) * sizeof *grown);
+    relay->is_returned = grown;
+    relay->is_returned_n = n;
+  }
+  relay->is_returned[index] = true;
+}
+
+const json_t *relay_wait_log(struct relay *relay, const char *event, relay_predicate *is_match, const void *arg, int64_t timeout_ms) {
+  struct wait wait = wait_begin(timeout_ms);
+  size_t index = 0;
+
+  for (;;) {
+    bool is_running = relay_is_running(relay);
+    look(relay);
+    for (; index < json_array_size(relay->lines); index++) {
+      const json_t *line = json_array_get(relay->lines, index);
+      if (index < relay->is_returned_n && relay->is_returned[index]) continue;
+      if (!has_event(line, event) || (is_match != NULL && !is_match(line, arg))) continue;
+      note_returned(relay, index);
+      return line;
+    }
+    if (!is_running) FAIL("relay %d ended (%d) without logging %s", relay->number, relay->proc.exit_status, event);
+    if (!wait_next(&wait)) FAIL("relay %d has not logged %s after %lld ms", relay->number, event, (long long)wait_scaled_ms(timeout_ms));
+  }
+}
+
+int relay_count(struct relay *relay, const char *event) {
+  size_t index;
+  json_t *line;
+  int n = 0;
+
+  look(relay);
+  json_array_foreach(relay->lines, index, line) {
+    if (has_event(line, event)) n++;
+  }
+  return n;
+}
+
+const json_t *relay_lines(struct relay *relay) {
+  look(relay);
+  return relay->lines;
+}
+
+char *relay_text(struct relay *relay) { return read_whole(relay->log_path, 0); }
+
+char *relay_stdout(struct relay *relay) { return read_whole(relay->out_path, 0); }
+
+int relay_wait(struct relay *relay, int64_t timeout_ms) {
+  if (!proc_wait(&relay->proc, timeout_ms)) {
+    FAIL("relay %d does not end within %lld ms", relay->number, (long long)wait_scaled_ms(timeout_ms));
+  }
+  look(relay);
+  return relay->proc.exit_status;
+}
+
+void relay_stop(struct relay *relay) {
+  int status;
+  relay_signal(relay, SIGTERM);
+  status = relay_wait(relay, 60000);
+  REQUIRE(status == 0, "relay %d ended with %d after a SIGTERM", relay->number, status);
+}
+
+void relay_kill(struct relay *relay) {
+  relay_signal(relay, SIGKILL);
+  relay_wait(relay, 10000);
+}
+
+void relay_end_all(void) {
+  while (relays_n > 0) {
+    struct relay *relay = relays[--relays_n];
+    proc_stop(&relay->proc);
+    json_decref(relay->lines);
+    free(relay->is_returned);
+    free(relay);
+  }
+}
