@@ -7,6 +7,7 @@
 #   CC=gcc|clang   SAN=address|thread   each has a directory of its own below build/; the plain build is build/outboxd
 #   WERROR=1       warnings are errors
 #   BUILD=DIR      build somewhere else
+#   V=1            show whole commands
 #   DEPS=no        do not look for missing packages, nor install them
 #
 # No program is called while this file is read: on a bare Debian the first recipe installs the compiler (scripts/install-deps.sh).
@@ -98,6 +99,8 @@ CFLAGS ?= -O2 -g
 CFLAGS_ALL = -std=c11 -pthread $(WARNINGS) $(HARDENING_CFLAGS) $(CF_PROTECTION) $(SAN_FLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(HARDENING_LDFLAGS) -Wl,--as-needed $(SAN_FLAGS) $(CFLAGS) $(LDFLAGS)
 
+# V=1 shows the whole commands.
+Q := $(if $(V),,@)
 COMPILE = $(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests/lib) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
 
@@ -117,11 +120,13 @@ endif
 
 $(PROGRAM): $(MAIN_OBJECT) $(CORE)
 	@mkdir -p $(@D)
-	$(LINK) $(PACKAGE_LIBS)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(CORE): $(OBJECTS)
 	@rm -f $@
-	$(AR) rcs $@ $(OBJECTS)
+	$(if $(V),,@echo "  AR    $@")
+	$(Q)$(AR) rcs $@ $(OBJECTS)
 
 # Changes only when the flags do, so that an object is never kept from another set of flags.
 $(B)/flags: FORCE | deps
@@ -131,11 +136,13 @@ $(B)/flags: FORCE | deps
 
 $(B)/obj/%.o: %.c $(B)/flags | $(GEN)/embed.h
 	@mkdir -p $(@D)
-	$(COMPILE)
+	$(if $(V),,@echo "  CC    $<")
+	$(Q)$(COMPILE)
 
 $(B)/obj/gen/embed.o: $(GEN)/embed.c $(GEN)/embed.h $(B)/flags
 	@mkdir -p $(@D)
-	$(COMPILE)
+	$(if $(V),,@echo "  CC    $<")
+	$(Q)$(COMPILE)
 
 # The list of files is a prerequisite too: one that was removed must vanish from the generated file.
 $(GEN)/embed.list: FORCE | deps
@@ -148,11 +155,13 @@ $(GEN)/embed.c: scripts/embed.sh $(GEN)/embed.list $(EMBEDDED)
 
 $(UNIT_PROGRAMS): $(B)/%: $(B)/obj/%.o $(CORE)
 	@mkdir -p $(@D)
-	$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
 
 $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj/%.o $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
-	$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
 
 unit-programs: $(UNIT_PROGRAMS)
 tests: $(PROGRAM) $(UNIT_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS)

@@ -1,0 +1,125 @@
+/*
+ * clock: RFC 3339, poll timeouts, waits with a deadline.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "outboxd/clock.h"
+#include "unit.h"
+
+static void rfc3339_table(void **state) {
+  (void)state;
+  static const struct {
+    int64_t wall_us;
+    const char *text;
+  } cases[] = {
+      {0, "1970-01-01T00:00:00.000000Z"},
+      {-1, "1969-12-31T23:59:59.999999Z"},
+      {1, "1970-01-01T00:00:00.000001Z"},
+      {INT64_C(951782400000000), "2000-02-29T00:00:00.000000Z"},
+      {INT64_C(4107542399999999), "2100-02-28T23:59:59.999999Z"},
+      {INT64_C(4107542400000000), "2100-03-01T00:00:00.000000Z"}, /* 2100 has no leap day */
+      {INT64_C(1769903999000001), "2026-01-31T23:59:59.000001Z"},
+      {INT64_C(253402300799999999), "9999-12-31T23:59:59.999999Z"},
+      {INT64_C(253402300800000000), "+10000-01-01T00:00:00.000000Z"},
+      {INT64_C(-62135596800000000), "0001-01-01T00:00:00.000000Z"},
+      {INT64_C(-62135596800000001), "0000-12-31T23:59:59.999999Z"},
+      {INT64_C(-62167219200000001), "-0001-12-31T23:59:59.999999Z"},
+      {INT64_MAX, "+294247-01-10T04:00:54.775807Z"},
+      {INT64_MIN, "-290308-12-21T19:59:05.224192Z"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    char text[CLOCK_RFC3339_BYTES];
+    size_t len = clock_format_rfc3339(cases[i].wall_us, text);
+    assert_string_equal(text, cases[i].text);
+    assert_int_equal(len, strlen(cases[i].text));
+  }
+}
+
+/* The C library knows the calendar too. */
+static void rfc3339_agrees_with_gmtime(void **state) {
+  (void)state;
+  uint64_t x = 88172645463325252u;
+  for (int i = 0; i < 20000; i++) {
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    int64_t seconds = (int64_t)(x % 315537897600u) - INT64_C(62135596800); /* years 1 to 9999 */
+    time_t t = (time_t)seconds;
+    struct tm tm;
+    assert_non_null(gmtime_r(&t, &tm));
+    char want[64];
+    (void)snprintf(want, sizeof want, "%04d-%02d-%02dT%02d:%02d:%02d.000123Z", tm.tm_year + 1900, tm.tm_mon + 1,
+                   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    char text[CLOCK_RFC3339_BYTES];
+    (void)clock_format_rfc3339(seconds * 1000000 + 123, text);
+    assert_string_equal(text, want);
+  }
+}
+
+static void poll_timeout_table(void **state) {
+  (void)state;
+  static const struct {
+    int64_t deadline_us, now_us;
+    int want_ms;
+  } cases[] = {
+      {0, 0, 0},
+      {1000, 1000, 0},
+      {999, 1000, 0},
+      {1001, 1000, 1}, /* rounded up: a poll that returns early would spin */
+      {2000, 1000, 1},
+      {2001, 1000, 2},
+      {INT64_MAX, 0, INT_MAX},
+      {INT64_MAX, INT64_MIN, INT_MAX},
+      {0, INT64_MAX, 0},
+      {INT64_MIN, 0, 0},
+      {INT64_C(1000) * INT_MAX, 0, INT_MAX},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    assert_int_equal(clock_poll_timeout_ms(cases[i].deadline_us, cases[i].now_us), cases[i].want_ms);
+  }
+}
+
+static void clocks_read_what_they_should(void **state) {
+  (void)state;
+  int64_t a = clock_now_us();
+  int64_t b = clock_now_us();
+  assert_true(a > 0 && b >= a);
+  int64_t wall_s = clock_wall_us() / 1000000;
+  int64_t off_s = wall_s - (int64_t)time(NULL);
+  assert_true(off_s >= -1 && off_s <= 1);
+}
+
+static void cond_wait_ends_at_its_deadline_not_before(void **state) {
+  (void)state;
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t cond;
+  clock_cond_init(&cond);
+  assert_int_equal(pthread_mutex_lock(&mutex), 0);
+  int64_t deadline_us = clock_now_us() + 20000;
+  int rc;
+  do {
+    rc = clock_cond_wait(&cond, &mutex, deadline_us);
+  } while (rc == 0);
+  assert_int_equal(rc, ETIMEDOUT);
+  assert_true(clock_now_us() >= deadline_us);
+  /* A deadline in the past does not wait, nor fail in another way. */
+  assert_int_equal(clock_cond_wait(&cond, &mutex, 0), ETIMEDOUT);
+  assert_int_equal(clock_cond_wait(&cond, &mutex, -5), ETIMEDOUT);
+  assert_int_equal(clock_cond_wait(&cond, &mutex, 1), ETIMEDOUT);
+  assert_int_equal(pthread_mutex_unlock(&mutex), 0);
+  (void)pthread_cond_destroy(&cond);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rfc3339_table),
+      cmocka_unit_test(rfc3339_agrees_with_gmtime),
+      cmocka_unit_test(poll_timeout_table),
+      cmocka_unit_test(clocks_read_what_they_should),
+      cmocka_unit_test(cond_wait_ends_at_its_deadline_not_before),
+  };
+  return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
+}
