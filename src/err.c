@@ -37,8 +37,7 @@ static void trim_partial_utf8(char *text) {
 }
 
 /* Formats into out; the result is one line, cut to n bytes at a character's end. */
-static void __attribute__((format(printf, 3, 0)))
-format_text(char *out, size_t n, const char *fmt, va_list args) {
+static void __attribute__((format(printf, 3, 0))) format_text(char *out, size_t n, const char *fmt, va_list args) {
   int len = vsnprintf(out, n, fmt, args);
   if (len < 0) {
     out[0] = '\0';

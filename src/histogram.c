@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#define LINEAR 128       /* below this a slot holds one value */
+#define LINEAR 128 /* below this a slot holds one value */
 #define SLOTS_PER_POWER 64
-#define POWER_BITS 6     /* log2 of SLOTS_PER_POWER */
+#define POWER_BITS 6 /* log2 of SLOTS_PER_POWER */
 
 static unsigned slot_of(uint64_t value) {
   if (value < LINEAR) {

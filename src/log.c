@@ -282,8 +282,9 @@ void log_write(enum log_level level, const char *event, const char *message, con
   /* Out of memory, or more fields than fit: the event at least.  Its name is ours and needs no escaping. */
   char bare[256];
   int len = snprintf(bare, sizeof bare,
-                     format == LOG_JSON ? "{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%.80s\",\"message\":\"fields left out\"}\n"
-                                        : "%s %s %.80s fields left out\n",
+                     format == LOG_JSON
+                         ? "{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%.80s\",\"message\":\"fields left out\"}\n"
+                         : "%s %s %.80s fields left out\n",
                      ts, log_level_name(level), event);
   write_line(bare, (size_t)len);
 

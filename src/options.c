@@ -36,77 +36,69 @@ static_assert(sizeof(enum log_format) == sizeof(unsigned), "enum log_format");
 static_assert(LOG_DEBUG == 0 && LOG_CRITICAL == 4 && LOG_JSON == 0 && LOG_TEXT == 1, "order of the choices");
 static_assert(CFG_ON_DEAD_SKIP == 0 && CFG_ON_DEAD_BLOCK == 1, "order of the choices");
 
-#define FIELD(member_) .offset = offsetof(struct cfg, member_)
+/* The offset of a field, which must have the type the row stores. */
+#define AT(type_, member_) (offsetof(struct cfg, member_) + 0 * sizeof(&((struct cfg *)0)->member_ == (type_ *)0))
+
+#define STRING(name_, argument_, default_, min_, field_, commands_, env_, help_) \
+  { name_, OPTION_STRING, argument_, default_, min_, 0, NULL, AT(char *, field_), commands_, env_, help_ }
+#define INT(name_, default_, min_, max_, field_, commands_, help_) \
+  { name_, OPTION_INT, "N", default_, min_, max_, NULL, AT(int, field_), commands_, NULL, help_ }
+#define TIME(name_, default_, min_, max_, field_, commands_, help_) \
+  { name_, OPTION_DURATION, "TIME", default_, min_, max_, NULL, AT(int64_t, field_), commands_, NULL, help_ }
+#define SIZE(name_, default_, min_, max_, field_, commands_, help_) \
+  { name_, OPTION_SIZE, "SIZE", default_, min_, max_, NULL, AT(int64_t, field_), commands_, NULL, help_ }
+#define FLAG(name_, field_, commands_, help_) \
+  { name_, OPTION_FLAG, NULL, NULL, 0, 0, NULL, AT(bool, field_), commands_, NULL, help_ }
+#define CHOICE(name_, argument_, default_, choices_, type_, field_, commands_, help_) \
+  { name_, OPTION_CHOICE, argument_, default_, 0, 0, choices_, AT(type_, field_), commands_, NULL, help_ }
 
 static const struct option_row table[] = {
-    {.name = "database", .type = OPTION_STRING, .argument = "CONNINFO", .default_text = "", .min = 0, FIELD(database),
-     .commands = RUN | INIT, .fallback_env = "DATABASE_URL",
-     .help = "PostgreSQL, as a libpq connection string or URI; without it libpq's PG* variables hold"},
-    {.name = "redis", .type = OPTION_STRING, .argument = "URL", .default_text = "redis://127.0.0.1:6379", .min = 1,
-     FIELD(redis), .commands = RUN, .fallback_env = "REDIS_URL",
-     .help = "Redis, as redis://[user:password@]host[:port][/db] or unix:///path"},
-    {.name = "table", .type = OPTION_STRING, .argument = "NAME", .default_text = "outbox_messages", .min = 1, FIELD(table),
-     .commands = RUN | INIT, .help = "the outbox table; may be schema-qualified and quoted"},
-    {.name = "stream", .type = OPTION_STRING, .argument = "TEMPLATE", .default_text = "outbox:{%l}", .min = 1, FIELD(stream),
-     .commands = RUN,
-     .help = "name of the streams: %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent; "
-             "outbox:{%l}:%t:%i gives every aggregate a stream of its own"},
-    {.name = "lanes", .type = OPTION_INT, .argument = "N", .default_text = "16", .min = 1, .max = 1024, FIELD(lanes_n),
-     .commands = RUN, .help = "slices of the order space; the same in all processes of a fleet"},
-    {.name = "claimers", .type = OPTION_INT, .argument = "N", .default_text = "3", .min = 1, .max = 64, FIELD(claimers_n),
-     .commands = RUN, .help = "PostgreSQL sessions that claim and settle in turns"},
-    {.name = "publishers", .type = OPTION_INT, .argument = "N", .default_text = "2", .min = 1, .max = 64,
-     FIELD(publishers_n), .commands = RUN, .help = "threads that write to Redis"},
-    {.name = "batch", .type = OPTION_INT, .argument = "N", .default_text = "1000", .min = 1, .max = 100000, FIELD(batch_n),
-     .commands = RUN, .help = "most messages of one claim"},
-    {.name = "max-attempts", .type = OPTION_INT, .argument = "N", .default_text = "10", .min = 1, .max = 32767,
-     FIELD(max_attempts_n), .commands = RUN, .help = "attempts after which a refused message is dead"},
-    {.name = "on-dead", .type = OPTION_CHOICE, .argument = "skip|block", .default_text = "skip", .choices = on_dead_choices,
-     FIELD(on_dead), .commands = RUN,
-     .help = "after a dead message, let later ones of its aggregate flow (skip) or wait for an operator (block)"},
-    {.name = "poll-interval", .type = OPTION_DURATION, .argument = "TIME", .default_text = "100ms", .min = 1, .max = HOUR_MS,
-     FIELD(poll_interval_ms), .commands = RUN, .help = "pause between looks at an idle table"},
-    {.name = "stale-after", .type = OPTION_DURATION, .argument = "TIME", .default_text = "5m", .min = 1, .max = 3650 * DAY_MS,
-     FIELD(stale_after_ms), .commands = RUN, .help = "age of the oldest pending message that raises the alert outbox_stale"},
-    {.name = "stale-check-every", .type = OPTION_DURATION, .argument = "TIME", .default_text = "1m", .min = 100,
-     .max = DAY_MS, FIELD(stale_check_every_ms), .commands = RUN, .help = "pause between two looks at that age"},
-    {.name = "retention", .type = OPTION_DURATION, .argument = "TIME", .default_text = "15d", .min = HOUR_MS,
-     .max = 36500 * DAY_MS, FIELD(retention_ms), .commands = RUN, .help = "how long published messages are kept in the table"},
-    {.name = "partitions-ahead", .type = OPTION_DURATION, .argument = "TIME", .default_text = "14d", .min = 0,
-     .max = 3650 * DAY_MS, FIELD(partitions_ahead_ms), .commands = RUN | INIT,
-     .help = "how far ahead daily partitions are made; 0 makes today's only"},
-    {.name = "cleanup-every", .type = OPTION_DURATION, .argument = "TIME", .default_text = "1h", .min = SECOND_MS,
-     .max = 30 * DAY_MS, FIELD(cleanup_every_ms), .commands = RUN, .help = "pause between two cleanups"},
-    {.name = "no-cleanup", .type = OPTION_FLAG, FIELD(has_no_cleanup), .commands = RUN,
-     .help = "neither make nor drop partitions, nor delete rows"},
-    {.name = "max-batch-bytes", .type = OPTION_SIZE, .argument = "SIZE", .default_text = "32MiB", .min = 64 * KIB,
-     .max = GIB, FIELD(max_batch_bytes), .commands = RUN, .help = "most bytes of one claim; a larger message goes alone"},
-    {.name = "max-write-bytes", .type = OPTION_SIZE, .argument = "SIZE", .default_text = "8MiB", .min = 64 * KIB,
-     .max = 256 * MIB, FIELD(max_write_bytes), .commands = RUN,
-     .help = "most bytes of one call to Redis; a larger message goes alone"},
-    {.name = "wait-replicas", .type = OPTION_INT, .argument = "N", .default_text = "0", .min = 0, .max = 100,
-     FIELD(wait_replicas_n), .commands = RUN, .help = "Redis replicas that must acknowledge a write before it counts"},
-    {.name = "redis-timeout", .type = OPTION_DURATION, .argument = "TIME", .default_text = "5s", .min = 100, .max = HOUR_MS,
-     FIELD(redis_timeout_ms), .commands = RUN, .help = "longest wait for an answer of Redis"},
-    {.name = "session-timeout", .type = OPTION_DURATION, .argument = "TIME", .default_text = "30s", .min = SECOND_MS,
-     .max = DAY_MS, FIELD(session_timeout_ms), .commands = RUN,
-     .help = "PostgreSQL ends the sessions of a relay that hangs for longer, and its lanes go to others"},
-    {.name = "shutdown-timeout", .type = OPTION_DURATION, .argument = "TIME", .default_text = "30s", .min = 100,
-     .max = HOUR_MS, FIELD(shutdown_timeout_ms), .commands = RUN,
-     .help = "longest time to settle what is in flight after SIGTERM or SIGINT"},
-    {.name = "stats-every", .type = OPTION_DURATION, .argument = "TIME", .default_text = "60s", .min = 100, .max = DAY_MS,
-     FIELD(stats_every_ms), .commands = RUN, .help = "pause between two stats lines in the log"},
-    {.name = "until-empty", .type = OPTION_FLAG, FIELD(is_until_empty), .commands = RUN,
-     .help = "exit with 0 when nothing is pending, dead messages aside"},
-    {.name = "plain", .type = OPTION_FLAG, FIELD(is_init_plain), .commands = INIT,
-     .help = "make the plain table instead of the partitioned one"},
-    {.name = "print", .type = OPTION_FLAG, FIELD(is_init_print), .commands = INIT,
-     .help = "print the SQL and change nothing"},
-    {.name = "log-level", .type = OPTION_CHOICE, .argument = "LEVEL", .default_text = "info", .choices = log_level_choices,
-     FIELD(log_level), .commands = RUN | INIT, .help = "least level that is logged: debug, info, warning, error or critical"},
-    {.name = "log-format", .type = OPTION_CHOICE, .argument = "json|text", .default_text = "json",
-     .choices = log_format_choices, FIELD(log_format), .commands = RUN | INIT, .help = "form of the log lines on stderr"},
-    {.name = NULL},
+    STRING("database", "CONNINFO", "", 0, database, RUN | INIT, "DATABASE_URL",
+           "PostgreSQL, as a libpq connection string or URI; without it libpq's PG* variables hold"),
+    STRING("redis", "URL", "redis://127.0.0.1:6379", 1, redis, RUN, "REDIS_URL",
+           "Redis, as redis://[user:password@]host[:port][/db] or unix:///path"),
+    STRING("table", "NAME", "outbox_messages", 1, table, RUN | INIT, NULL,
+           "the outbox table; may be schema-qualified and quoted"),
+    STRING("stream", "TEMPLATE", "outbox:{%l}", 1, stream, RUN, NULL,
+           "name of the streams: %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent; "
+           "outbox:{%l}:%t:%i gives every aggregate a stream of its own"),
+    INT("lanes", "16", 1, 1024, lanes_n, RUN, "slices of the order space; the same in all processes of a fleet"),
+    INT("claimers", "3", 1, 64, claimers_n, RUN, "PostgreSQL sessions that claim and settle in turns"),
+    INT("publishers", "2", 1, 64, publishers_n, RUN, "threads that write to Redis"),
+    INT("batch", "1000", 1, 100000, batch_n, RUN, "most messages of one claim"),
+    INT("max-attempts", "10", 1, 32767, max_attempts_n, RUN, "attempts after which a refused message is dead"),
+    CHOICE("on-dead", "skip|block", "skip", on_dead_choices, enum cfg_on_dead, on_dead, RUN,
+           "after a dead message, let later ones of its aggregate flow (skip) or wait for an operator (block)"),
+    TIME("poll-interval", "100ms", 1, HOUR_MS, poll_interval_ms, RUN, "pause between looks at an idle table"),
+    TIME("stale-after", "5m", 1, 3650 * DAY_MS, stale_after_ms, RUN,
+         "age of the oldest pending message that raises the alert outbox_stale"),
+    TIME("stale-check-every", "1m", 100, DAY_MS, stale_check_every_ms, RUN, "pause between two looks at that age"),
+    TIME("retention", "15d", HOUR_MS, 36500 * DAY_MS, retention_ms, RUN,
+         "how long published messages are kept in the table"),
+    TIME("partitions-ahead", "14d", 0, 3650 * DAY_MS, partitions_ahead_ms, RUN | INIT,
+         "how far ahead daily partitions are made; 0 makes today's only"),
+    TIME("cleanup-every", "1h", SECOND_MS, 30 * DAY_MS, cleanup_every_ms, RUN, "pause between two cleanups"),
+    FLAG("no-cleanup", has_no_cleanup, RUN, "neither make nor drop partitions, nor delete rows"),
+    SIZE("max-batch-bytes", "32MiB", 64 * KIB, GIB, max_batch_bytes, RUN,
+         "most bytes of one claim; a larger message goes alone"),
+    SIZE("max-write-bytes", "8MiB", 64 * KIB, 256 * MIB, max_write_bytes, RUN,
+         "most bytes of one call to Redis; a larger message goes alone"),
+    INT("wait-replicas", "0", 0, 100, wait_replicas_n, RUN,
+        "Redis replicas that must acknowledge a write before it counts"),
+    TIME("redis-timeout", "5s", 100, HOUR_MS, redis_timeout_ms, RUN, "longest wait for an answer of Redis"),
+    TIME("session-timeout", "30s", SECOND_MS, DAY_MS, session_timeout_ms, RUN,
+         "PostgreSQL ends the sessions of a relay that hangs for longer, and its lanes go to others"),
+    TIME("shutdown-timeout", "30s", 100, HOUR_MS, shutdown_timeout_ms, RUN,
+         "longest time to settle what is in flight after SIGTERM or SIGINT"),
+    TIME("stats-every", "60s", 100, DAY_MS, stats_every_ms, RUN, "pause between two stats lines in the log"),
+    FLAG("until-empty", is_until_empty, RUN, "exit with 0 when nothing is pending, dead messages aside"),
+    FLAG("plain", is_init_plain, INIT, "make the plain table instead of the partitioned one"),
+    FLAG("print", is_init_print, INIT, "print the SQL and change nothing"),
+    CHOICE("log-level", "LEVEL", "info", log_level_choices, enum log_level, log_level, RUN | INIT,
+           "least level that is logged: debug, info, warning, error or critical"),
+    CHOICE("log-format", "json|text", "json", log_format_choices, enum log_format, log_format, RUN | INIT,
+           "form of the log lines on stderr"),
+    {NULL, OPTION_STRING, NULL, NULL, 0, 0, NULL, 0, 0, NULL, NULL},
 };
 
 /* The commands there are. */
@@ -326,7 +318,8 @@ static const struct option_row *find_row(const char *argument) {
 }
 
 /* Takes one option from argv[*at], with its value moves *at on to the last argument used. */
-static int take_option(struct cfg *cfg, enum cfg_command command, int argc, char *const argv[], int *at, struct err *err) {
+static int take_option(struct cfg *cfg, enum cfg_command command, int argc, char *const argv[], int *at,
+                       struct err *err) {
   char what[256];
   const char *argument = argv[*at];
   if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
@@ -386,8 +379,8 @@ static int take_command(int argc, char *const argv[], enum cfg_command *command,
     return 0;
   }
   char what[256];
-  (void)snprintf(what, sizeof what, "%s; the commands are %s", argc > 1 ? "the first argument is not a command" : "no command given",
-                 names);
+  (void)snprintf(what, sizeof what, "%s; the commands are %s",
+                 argc > 1 ? "the first argument is not a command" : "no command given", names);
   return usage(err, CFG_HELP, what);
 }
 
@@ -467,6 +460,8 @@ void options_help(FILE *out, enum cfg_command command) {
       print_row(out, row);
     }
   }
-  (void)fprintf(out, "\nTimes take ms, s, m, h, d; sizes B, KiB, MiB, GiB.  An option on the command line wins over the environment;\n"
-                     "a flag's variable takes 1, true, yes, on or 0, false, no, off.\n");
+  (void)fprintf(
+      out,
+      "\nTimes take ms, s, m, h, d; sizes B, KiB, MiB, GiB.  An option on the command line wins over the environment;\n"
+      "a flag's variable takes 1, true, yes, on or 0, false, no, off.\n");
 }

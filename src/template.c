@@ -96,15 +96,17 @@ static int compile(struct template *template, const char *text, struct err *err)
         return bad(err, "ends with a lone % (a percent sign is written %%)");
       }
       if (!kind_of(*p, &kind)) {
-        return bad(err, "has a % before a letter that stands for nothing: it takes %l lane, %t aggregate_type, %i aggregate_id, "
-                        "%e event_type, %% percent");
+        return bad(
+            err,
+            "has a % before a letter that stands for nothing: it takes %l lane, %t aggregate_type, %i aggregate_id, "
+            "%e event_type, %% percent");
       }
     }
     if (kind == PART_TEXT) {
       add_char(template, &end, *p);
     } else {
       template->parts[template->parts_n++] = (struct part){.kind = kind};
-      template->is_per_lane = template->is_per_lane && kind == PART_LANE;
+      template->is_per_lane = template->is_per_lane &&kind == PART_LANE;
     }
   }
   return 0;

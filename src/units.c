@@ -17,8 +17,8 @@ struct unit {
 };
 
 /* Largest first, as the formatter wants it. */
-static const struct unit duration_units[] = {
-    {"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}, {NULL, 0}};
+static const struct unit duration_units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000},
+                                             {"s", 1000},     {"ms", 1},      {NULL, 0}};
 static const struct unit size_units[] = {
     {"GiB", INT64_C(1) << 30}, {"MiB", INT64_C(1) << 20}, {"KiB", INT64_C(1) << 10}, {"B", 1}, {NULL, 0}};
 
@@ -66,8 +66,8 @@ static void format(int64_t value, const struct unit *units, char *out, size_t n)
 }
 
 int units_parse_duration_ms(const char *text, int64_t *out_ms, struct err *err) {
-  return parse(text, duration_units, 0, "a duration: a whole number with ms, s, m, h or d behind it, such as 500ms or 15d",
-               out_ms, err);
+  return parse(text, duration_units, 0,
+               "a duration: a whole number with ms, s, m, h or d behind it, such as 500ms or 15d", out_ms, err);
 }
 
 int units_parse_size_bytes(const char *text, int64_t *out_bytes, struct err *err) {

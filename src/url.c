@@ -65,7 +65,8 @@ static int percent_decode(struct span span, char **out, struct err *err) {
     int low = i + 2 < span.len ? hex_value(span.at[i + 2]) : -1;
     if (high < 0 || low < 0 || (high == 0 && low == 0)) {
       free(decoded);
-      return bad(err, "has a % that two hexadecimal digits other than 00 do not follow; a percent sign itself is written %25");
+      return bad(
+          err, "has a % that two hexadecimal digits other than 00 do not follow; a percent sign itself is written %25");
     }
     decoded[n++] = (char)(high * 16 + low);
     i += 2;
@@ -159,8 +160,9 @@ static int parse_host_port(struct span span, struct url *url, struct err *err) {
   if (rest.len > 0) {
     struct span port = {rest.at + 1, rest.len - 1};
     if (rest.at[0] != ':' || !parse_number(port, 65535, &url->port) || url->port == 0) {
-      return bad(err, "has a port that is not a number from 1 to 65535; an IPv6 address stands in [brackets], and : / @ in a "
-                      "password are written %3A %2F %40");
+      return bad(
+          err, "has a port that is not a number from 1 to 65535; an IPv6 address stands in [brackets], and : / @ in a "
+               "password are written %3A %2F %40");
     }
   }
   url->host = strndup(host.at, host.len);
@@ -223,7 +225,8 @@ int url_parse(const char *text, struct url *url, struct err *err) {
   } else if (strncasecmp(text, "unix://", 7) == 0) {
     rc = parse_unix(text + 7, url, err);
   } else if (strncasecmp(text, "rediss://", 9) == 0) {
-    rc = bad(err, "asks for TLS (rediss://), which is not built in yet; a TLS tunnel beside the relay can carry redis://");
+    rc = bad(err,
+             "asks for TLS (rediss://), which is not built in yet; a TLS tunnel beside the relay can carry redis://");
   } else if (strpbrk(text, "/?#@") != NULL) {
     rc = bad(err, "starts with neither redis:// nor unix://");
   } else {

@@ -19,7 +19,8 @@ struct buf {
 };
 
 /* An empty buffer without memory; nothing to check. */
-#define BUF_INIT {NULL, 0, 0}
+#define BUF_INIT \
+  { NULL, 0, 0 }
 
 /* Makes room for n more bytes, so that appending them cannot fail.  ERR_RETRY (ENOMEM) when there is no memory, or when the
  * length would not fit into a size_t.  The same holds for all that follow.  None of them may be given bytes of the buffer itself. */

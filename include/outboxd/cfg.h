@@ -18,15 +18,15 @@ struct cfg {
   enum cfg_command command;
   enum cfg_command help_for; /* with CFG_HELP: which command's options, CFG_HELP for the overview */
 
-  char *database;   /* libpq conninfo or URI; "" leaves everything to libpq's PG* variables; may hold a secret */
-  char *redis;      /* URL; may hold a secret */
-  char *table;      /* as given: may be schema-qualified and quoted */
-  char *stream;     /* the stream name's template */
+  char *database; /* libpq conninfo or URI; "" leaves everything to libpq's PG* variables; may hold a secret */
+  char *redis;    /* URL; may hold a secret */
+  char *table;    /* as given: may be schema-qualified and quoted */
+  char *stream;   /* the stream name's template */
 
-  int lanes_n;      /* 1..1024 */
-  int claimers_n;   /* 1..64 */
-  int publishers_n; /* 1..64 */
-  int batch_n;      /* messages, 1..100000 */
+  int lanes_n;        /* 1..1024 */
+  int claimers_n;     /* 1..64 */
+  int publishers_n;   /* 1..64 */
+  int batch_n;        /* messages, 1..100000 */
   int max_attempts_n; /* 1..32767 */
   enum cfg_on_dead on_dead;
 

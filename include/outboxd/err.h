@@ -26,7 +26,8 @@ struct err {
   char text[ERR_TEXT_BYTES]; /* one line of UTF-8, no secrets, no payloads */
 };
 
-#define ERR_INIT {ERR_NONE, {0}, {0}}
+#define ERR_INIT \
+  { .class = ERR_NONE }
 #define must_check __attribute__((warn_unused_result))
 
 /* Fills *err; always returns -1, so that `return err_set(...)` ends a fallible function.

@@ -33,8 +33,7 @@ struct log_field {
 #define LOG_INT(n_, v_) ((struct log_field){.name = (n_), .kind = LOG_F_INT, .u.i = (int64_t)(v_)})
 #define LOG_REAL(n_, v_) ((struct log_field){.name = (n_), .kind = LOG_F_REAL, .u.real = (v_)})
 #define LOG_BOOL(n_, v_) ((struct log_field){.name = (n_), .kind = LOG_F_BOOL, .u.is_true = (v_)})
-#define LOG_INTS(n_, v_, count_) \
-  ((struct log_field){.name = (n_), .kind = LOG_F_INTS, .u.ints = {(v_), (count_)}})
+#define LOG_INTS(n_, v_, count_) ((struct log_field){.name = (n_), .kind = LOG_F_INTS, .u.ints = {(v_), (count_)}})
 
 /* Before the first thread starts. */
 void log_setup(enum log_level min_level, enum log_format format);

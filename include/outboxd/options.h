@@ -17,16 +17,16 @@ enum option_type { OPTION_STRING, OPTION_INT, OPTION_DURATION, OPTION_SIZE, OPTI
 
 /* One row of the table; the table ends with name == NULL. */
 struct option_row {
-  const char *name;          /* "max-attempts": the option is --max-attempts, the environment name OUTBOXD_MAX_ATTEMPTS */
+  const char *name; /* "max-attempts": the option is --max-attempts, the environment name OUTBOXD_MAX_ATTEMPTS */
   enum option_type type;
-  const char *argument;      /* "N", "URL", "5m" as shown in --help; NULL for a flag */
-  const char *default_text;  /* parsed like a given value; NULL: none */
-  int64_t min, max;          /* inclusive, in base units (ms, bytes); for OPTION_STRING min is the least length, max unused */
-  const char *const *choices;/* OPTION_CHOICE: NULL-terminated, index = enum value */
-  size_t offset;             /* of the field in struct cfg */
-  unsigned commands;         /* bit set of 1u << enum cfg_command that take it */
-  const char *fallback_env;  /* "DATABASE_URL": looked at after OUTBOXD_...; NULL: none */
-  const char *help;          /* one sentence */
+  const char *argument;     /* "N", "URL", "5m" as shown in --help; NULL for a flag */
+  const char *default_text; /* parsed like a given value; NULL: none */
+  int64_t min, max; /* inclusive, in base units (ms, bytes); for OPTION_STRING min is the least length, max unused */
+  const char *const *choices; /* OPTION_CHOICE: NULL-terminated, index = enum value */
+  size_t offset;              /* of the field in struct cfg */
+  unsigned commands;          /* bit set of 1u << enum cfg_command that take it */
+  const char *fallback_env;   /* "DATABASE_URL": looked at after OUTBOXD_...; NULL: none */
+  const char *help;           /* one sentence */
 };
 
 /* The table, for tests and for whoever prints it. */

@@ -133,14 +133,10 @@ static void too_much_is_refused_and_changes_nothing(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(bytes_of_any_value_are_kept),
-      cmocka_unit_test(integers_print_as_printf_does),
-      cmocka_unit_test(growing_keeps_what_is_there),
-      cmocka_unit_test(the_nul_is_always_inside_the_memory),
-      cmocka_unit_test(printf_fills_the_room_exactly),
-      cmocka_unit_test(reset_keeps_the_memory),
-      cmocka_unit_test(reserved_room_needs_no_more_memory),
-      cmocka_unit_test(too_much_is_refused_and_changes_nothing),
+      cmocka_unit_test(bytes_of_any_value_are_kept),        cmocka_unit_test(integers_print_as_printf_does),
+      cmocka_unit_test(growing_keeps_what_is_there),        cmocka_unit_test(the_nul_is_always_inside_the_memory),
+      cmocka_unit_test(printf_fills_the_room_exactly),      cmocka_unit_test(reset_keeps_the_memory),
+      cmocka_unit_test(reserved_room_needs_no_more_memory), cmocka_unit_test(too_much_is_refused_and_changes_nothing),
   };
   return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }

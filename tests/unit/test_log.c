@@ -95,9 +95,10 @@ static void json_has_all_fields_in_order(void **state) {
   assert_memory_equal(get_string(json, "ts"), ts, strlen("2026-01"));
   json_decref(json);
   assert_memory_equal(line, "{\"ts\":\"", 7);
-  assert_contains(line, "\"level\":\"warning\",\"event\":\"stats\",\"message\":\"how it goes\",\"name\":\"n\",\"nothing\":null,"
-                        "\"count\":-5,\"rate_per_second\":0.25,\"is_idle\":true,\"depths\":[3,0,-9223372036854775808],"
-                        "\"none\":[]}\n");
+  assert_contains(
+      line, "\"level\":\"warning\",\"event\":\"stats\",\"message\":\"how it goes\",\"name\":\"n\",\"nothing\":null,"
+            "\"count\":-5,\"rate_per_second\":0.25,\"is_idle\":true,\"depths\":[3,0,-9223372036854775808],"
+            "\"none\":[]}\n");
 }
 
 static void fields_may_be_missing(void **state) {
@@ -119,7 +120,7 @@ static void invalid_utf8_is_replaced(void **state) {
       {"", ""},
       {"plain", "plain"},
       {"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"},
-      {"\xF4\x8F\xBF\xBF", "\xF4\x8F\xBF\xBF"},      /* the last one there is */
+      {"\xF4\x8F\xBF\xBF", "\xF4\x8F\xBF\xBF"},                 /* the last one there is */
       {"\xEF\xBF\xBE\xEF\xB7\x90", "\xEF\xBF\xBE\xEF\xB7\x90"}, /* noncharacters are characters */
       {"a\xFFz", "a" R "z"},
       {"\x80", R},
@@ -193,7 +194,8 @@ static void long_values_are_cut_and_the_line_stays_whole(void **state) {
   for (int form = LOG_JSON; form <= LOG_TEXT; form++) {
     log_setup(LOG_INFO, (enum log_format)form);
     capture();
-    log_event(LOG_ERROR, "e", value, LOG_STR("value", value), LOG_INTS("many", many, (int)COUNT(many)), LOG_INT("last", 1));
+    log_event(LOG_ERROR, "e", value, LOG_STR("value", value), LOG_INTS("many", many, (int)COUNT(many)),
+              LOG_INT("last", 1));
     const char *line = captured();
     assert_in_range(strlen(line), 500, PIPE_BUF);
     assert_contains(line, "\xE2\x80\xA6"); /* an ellipsis shows the cut */
@@ -234,10 +236,10 @@ static void text_quotes_what_needs_it(void **state) {
   const char *line = captured();
   const char *rest = strchr(line, ' ');
   assert_non_null(rest);
-  assert_string_equal(rest,
-                      " CRITICAL outbox_stale the oldest\\nwaits plain=a:b spaced=\"a b\" quoted=\"say \\\"x\\\\y\\\"\" "
-                      "equals=\"a=b\" empty=\"\" none=null lines=\"1\\n2\\u0009\\u001b[31m\" broken=\xEF\xBF\xBD n=-1 r=1.5 "
-                      "b=false depths=1,2\n");
+  assert_string_equal(
+      rest, " CRITICAL outbox_stale the oldest\\nwaits plain=a:b spaced=\"a b\" quoted=\"say \\\"x\\\\y\\\"\" "
+            "equals=\"a=b\" empty=\"\" none=null lines=\"1\\n2\\u0009\\u001b[31m\" broken=\xEF\xBF\xBD n=-1 r=1.5 "
+            "b=false depths=1,2\n");
   assert_int_equal(rest[-1], 'Z');
 }
 

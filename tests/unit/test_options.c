@@ -231,7 +231,8 @@ static void wrong_lines_are_refused(void **state) {
 static void limits_are_inclusive(void **state) {
   (void)state;
   struct cfg cfg;
-  parse_well("run --lanes 1024 --max-write-bytes 256MiB --session-timeout 1s --redis-timeout 100ms --poll-interval 1h", &cfg);
+  parse_well("run --lanes 1024 --max-write-bytes 256MiB --session-timeout 1s --redis-timeout 100ms --poll-interval 1h",
+             &cfg);
   assert_int_equal(cfg.lanes_n, 1024);
   assert_int_equal(cfg.max_write_bytes, 256 << 20);
   options_free(&cfg);

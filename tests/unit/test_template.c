@@ -23,7 +23,7 @@ static const struct template_values values = {.lane = 7,
 static void good_templates_render(void **state) {
   (void)state;
 #define CASE(text_, stream_, is_per_lane_, journal_, lanes_) \
-  {text_, stream_, sizeof(stream_) - 1, is_per_lane_, journal_, lanes_}
+  { text_, stream_, sizeof(stream_) - 1, is_per_lane_, journal_, lanes_ }
   static const struct {
     const char *text;
     const char *stream;

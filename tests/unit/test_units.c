@@ -28,9 +28,28 @@ static const struct good durations[] = {
     {"007s", 7000, "7s"},
     {"9223372036854775807ms", INT64_MAX, "9223372036854775807ms"},
 };
-static const char *const bad_durations[] = {"",     "5",      "s",     "-1s", "+1s", " 1s", "1s ", "1 s",  "1.5s", "1S",
-                                            "1sec", "1m30s",  "1us",   "ms",  "00x", "1w",  "1d\n", "0x1s", "1,5s",
-                                            "9223372036854775808ms", "106751991168d", "99999999999999999999999s"};
+static const char *const bad_durations[] = {"",
+                                            "5",
+                                            "s",
+                                            "-1s",
+                                            "+1s",
+                                            " 1s",
+                                            "1s ",
+                                            "1 s",
+                                            "1.5s",
+                                            "1S",
+                                            "1sec",
+                                            "1m30s",
+                                            "1us",
+                                            "ms",
+                                            "00x",
+                                            "1w",
+                                            "1d\n",
+                                            "0x1s",
+                                            "1,5s",
+                                            "9223372036854775808ms",
+                                            "106751991168d",
+                                            "99999999999999999999999s"};
 
 static const struct good sizes[] = {
     {"0", 0, "0"},
@@ -44,8 +63,22 @@ static const struct good sizes[] = {
     {"1500MiB", 1572864000, "1500MiB"},
     {"9223372036854775807", INT64_MAX, "9223372036854775807B"},
 };
-static const char *const bad_sizes[] = {"",    "B",   "MiB",   "-1",    "+1",  " 1",    "1 MiB", "8MB", "8M",
-                                        "8mb", "8mib", "1.5MiB", "8MiBs", "1TiB", "0x10", "9223372036854775808",
+static const char *const bad_sizes[] = {"",
+                                        "B",
+                                        "MiB",
+                                        "-1",
+                                        "+1",
+                                        " 1",
+                                        "1 MiB",
+                                        "8MB",
+                                        "8M",
+                                        "8mb",
+                                        "8mib",
+                                        "1.5MiB",
+                                        "8MiBs",
+                                        "1TiB",
+                                        "0x10",
+                                        "9223372036854775808",
                                         "8589934592GiB"};
 
 static void durations_parse_and_print(void **state) {
@@ -119,8 +152,8 @@ static void output_is_cut_to_the_room(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(durations_parse_and_print),  cmocka_unit_test(sizes_parse_and_print),
-      cmocka_unit_test(anything_else_is_refused),   cmocka_unit_test(errors_say_what_is_wanted),
+      cmocka_unit_test(durations_parse_and_print), cmocka_unit_test(sizes_parse_and_print),
+      cmocka_unit_test(anything_else_is_refused),  cmocka_unit_test(errors_say_what_is_wanted),
       cmocka_unit_test(output_is_cut_to_the_room),
   };
   return cmocka_run_group_tests_name("units", tests, NULL, NULL);

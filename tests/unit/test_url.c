@@ -27,7 +27,10 @@ static void good_urls(void **state) {
   } cases[] = {
       {"redis://h", {"h", NULL, NULL, NULL}, 6379, 0, "redis://h:6379/0"},
       {"redis://h/", {"h", NULL, NULL, NULL}, 6379, 0, "redis://h:6379/0"},
-      {"REDIS://cache_1.example-2.org:1", {"cache_1.example-2.org", NULL, NULL, NULL}, 1, 0,
+      {"REDIS://cache_1.example-2.org:1",
+       {"cache_1.example-2.org", NULL, NULL, NULL},
+       1,
+       0,
        "redis://cache_1.example-2.org:1/0"},
       {"redis://10.0.0.1:65535/15", {"10.0.0.1", NULL, NULL, NULL}, 65535, 15, "redis://10.0.0.1:65535/15"},
       {"redis://:pw@h", {"h", NULL, NULL, "pw"}, 6379, 0, "redis://h:6379/0"},
@@ -67,7 +70,7 @@ static void good_urls(void **state) {
   }
 }
 
-#define LONG_PATH                                                                      \
+#define LONG_PATH                                                                     \
   "/23456789012345678901234567890123456789012345678901234567890123456789012345678901" \
   "234567890123456789012345678"
 
