@@ -1,0 +1,1 @@
+ALTER TABLE :table ATTACH PARTITION :partition FOR VALUES FROM (:from) TO (:to)
