@@ -36,15 +36,17 @@ struct init {
 };
 
 static void tell(const char *verb, const char *what, const char *name, const char *more) {
-  (void)printf("%-8s %-10s %s%s%s%s\n", verb, what, name, more[0] != '\0' ? " (" : "", more, more[0] != '\0' ? ")" : "");
+  (void)printf("%-8s %-10s %s%s%s%s\n", verb, what, name, more[0] != '\0' ? " (" : "", more,
+               more[0] != '\0' ? ")" : "");
 }
 
 static int check_length(const struct schema_name *name, struct err *err) {
   if (strlen(name->table) > PARTITION_TABLE_BYTES_MAX) {
-    return err_set(err, ERR_USAGE, "name_too_long",
-                   "--table: \"%s\" has %zu bytes; at most %d, so that the names made from it (%s_y2026m01d31) fit into "
-                   "PostgreSQL's 63",
-                   name->table, strlen(name->table), PARTITION_TABLE_BYTES_MAX, name->table);
+    return err_set(
+        err, ERR_USAGE, "name_too_long",
+        "--table: \"%s\" has %zu bytes; at most %d, so that the names made from it (%s_y2026m01d31) fit into "
+        "PostgreSQL's 63",
+        name->table, strlen(name->table), PARTITION_TABLE_BYTES_MAX, name->table);
   }
   return 0;
 }
@@ -89,8 +91,8 @@ static int add_table(struct schema_script *script, const struct schema_name *nam
     return -1;
   }
   const struct sql_var vars[] = {{"table", table}, {"settings", settings}, {"identity", "FULL"},
-                                 {"only", ""},     {"name", index},
-                                 {"how", is_printed ? " IF NOT EXISTS" : ""}, {NULL, NULL}};
+                                 {"only", ""},     {"name", index},        {"how", is_printed ? " IF NOT EXISTS" : ""},
+                                 {NULL, NULL}};
   if (schema_script_add(script, is_plain ? embed_init_plain_sql : embed_init_table_sql, vars, err) != 0) {
     goto out;
   }
@@ -239,9 +241,12 @@ static PGresult *load_indexes(struct init *init, struct err *err) {
 
 /* Builds the index on a table that holds rows, beside writers.  One that was left unfinished goes first. */
 static int build_index(struct init *init, const PGresult *rows, int row, const char *name, struct err *err) {
-  const struct sql_var vars[] = {{"how", " CONCURRENTLY"}, {"name", name}, {"only", ""},
+  const struct sql_var vars[] = {{"how", " CONCURRENTLY"},
+                                 {"name", name},
+                                 {"only", ""},
                                  {"table", PQgetvalue(rows, row, INDEX_TABLE)},
-                                 {"index", PQgetvalue(rows, row, INDEX_NAME)}, {NULL, NULL}};
+                                 {"index", PQgetvalue(rows, row, INDEX_NAME)},
+                                 {NULL, NULL}};
   tell("building", "index", PQgetvalue(rows, row, INDEX_TABLE), "beside the writers; this may take a while");
   (void)fflush(stdout);
   if (!PQgetisnull(rows, row, INDEX_NAME) && run_long(init, "DROP INDEX CONCURRENTLY :index", vars, err) != 0) {
@@ -265,7 +270,8 @@ static int complete_partitions(struct init *init, struct err *err) {
   for (int row = 1; row < PQntuples(rows); row++) {
     if (PQgetvalue(rows, row, INDEX_KIND)[0] != 'r' || strcmp(PQgetvalue(rows, row, INDEX_LEVEL), "1") != 0) {
       (void)err_set(err, ERR_FATAL, "nested_partitions",
-                    "partition %s is itself partitioned, or no ordinary table: create its index on (id) WHERE published_at IS NULL "
+                    "partition %s is itself partitioned, or no ordinary table: create its index on (id) WHERE "
+                    "published_at IS NULL "
                     "by hand",
                     PQgetvalue(rows, row, INDEX_TABLE));
       goto out;
@@ -276,8 +282,8 @@ static int complete_partitions(struct init *init, struct err *err) {
   }
   again = load_indexes(init, err);
   for (int row = 1; again != NULL && row < PQntuples(again); row++) {
-    const struct sql_var vars[] = {{"parent", PQgetvalue(again, 0, INDEX_NAME)},
-                                   {"index", PQgetvalue(again, row, INDEX_NAME)}, {NULL, NULL}};
+    const struct sql_var vars[] = {
+        {"parent", PQgetvalue(again, 0, INDEX_NAME)}, {"index", PQgetvalue(again, row, INDEX_NAME)}, {NULL, NULL}};
     if (is_true(again, row, INDEX_VALID) && !is_true(again, row, INDEX_ATTACHED) &&
         run_short(init, "ALTER INDEX :parent ATTACH PARTITION :index", vars, err) != 0) {
       (void)err_wrap(err, "cannot attach index %s", PQgetvalue(again, row, INDEX_NAME));
@@ -325,7 +331,8 @@ static int ensure_index(struct init *init, struct err *err) {
     rc = build_index(init, rows, 0, name, err);
   }
   if (rc == 0) {
-    tell("created", "index", PQgetisnull(rows, 0, INDEX_NAME) ? name : PQgetvalue(rows, 0, INDEX_NAME), "of what is pending");
+    tell("created", "index", PQgetisnull(rows, 0, INDEX_NAME) ? name : PQgetvalue(rows, 0, INDEX_NAME),
+         "of what is pending");
   }
 out:
   PQclear(rows);
@@ -354,21 +361,21 @@ static int take_lock(struct init *init, struct err *err) {
 
 static const char *kind_name(char kind) {
   switch (kind) {
-    case 'v':
-      return "a view";
-    case 'm':
-      return "a materialized view";
-    case 'f':
-      return "a foreign table";
-    case 'S':
-      return "a sequence";
-    case 'i':
-    case 'I':
-      return "an index";
-    case 'c':
-      return "a type";
-    default:
-      return "no table";
+  case 'v':
+    return "a view";
+  case 'm':
+    return "a materialized view";
+  case 'f':
+    return "a foreign table";
+  case 'S':
+    return "a sequence";
+  case 'i':
+  case 'I':
+    return "an index";
+  case 'c':
+    return "a type";
+  default:
+    return "no table";
   }
 }
 
@@ -406,8 +413,8 @@ static int check_table(struct init *init, struct err *err) {
   const char *more = "plain";
   schema_show_name(&init->table.name, shown);
   if (init->table.kind != 'r' && init->table.kind != 'p') {
-    return err_set(err, ERR_FATAL, "not_a_table", "%s exists and is %s, not a table; choose another name with --table", shown,
-                   kind_name(init->table.kind));
+    return err_set(err, ERR_FATAL, "not_a_table", "%s exists and is %s, not a table; choose another name with --table",
+                   shown, kind_name(init->table.kind));
   }
   cfg.session_timeout_ms = SESSION_MS;
   cfg.lanes_n = 1;
@@ -526,7 +533,8 @@ static int run(struct init *init, struct err *err) {
     return -1;
   }
   if (init->table.sequence_cache > 1) {
-    (void)printf("note: the sequence of id hands out %lld ids at a time to each session, so ids do not follow the order of the inserts; "
+    (void)printf("note: the sequence of id hands out %lld ids at a time to each session, so ids do not follow the "
+                 "order of the inserts; "
                  "the order within an aggregate needs ALTER SEQUENCE ... CACHE 1\n",
                  (long long)init->table.sequence_cache);
   }

@@ -13,7 +13,7 @@
 
 #define SECOND_US INT64_C(1000000)
 
-/* How far each partition reaches: months when there are any, else microseconds. */
+/* How far each partition reaches: months when there are any, else microseconds, which are never 0. */
 struct interval {
   int months;
   int64_t us;
@@ -39,11 +39,12 @@ int partition_name(const char *table, int64_t from_us, char out[PARTITION_NAME_B
   if (from_us != partition_day_start(from_us)) {
     (void)snprintf(time_of_day, sizeof time_of_day, "t%02d%02d", tm.tm_hour, tm.tm_min);
   }
-  int n = snprintf(out, PARTITION_NAME_BYTES, "%s_y%04dm%02dd%02d%s", table, tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-                   time_of_day);
+  int n = snprintf(out, PARTITION_NAME_BYTES, "%s_y%04dm%02dd%02d%s", table, tm.tm_year + 1900, tm.tm_mon + 1,
+                   tm.tm_mday, time_of_day);
   if (n < 0 || n >= PARTITION_NAME_BYTES) {
     return err_set(err, ERR_USAGE, "name_too_long",
-                   "the table name \"%s\" has %zu bytes: its partitions' names (%s_y2026m01d31) would not fit into PostgreSQL's 63; "
+                   "the table name \"%s\" has %zu bytes: its partitions' names (%s_y2026m01d31) would not fit into "
+                   "PostgreSQL's 63; "
                    "choose one of at most %d",
                    table, strlen(table), table, PARTITION_TABLE_BYTES_MAX);
   }
@@ -66,13 +67,13 @@ static bool is_month_start(int64_t at_us) {
 }
 
 static struct interval interval_of(const struct partition_bounds *bounds) {
-  if (bounds->from_us == INT64_MIN || bounds->to_us == INT64_MAX) {
+  if (bounds->from_us == INT64_MIN || bounds->to_us == INT64_MAX || bounds->to_us <= bounds->from_us) {
     return (struct interval){0, PARTITION_DAY_US};
   }
   if (is_month_start(bounds->from_us) && is_month_start(bounds->to_us)) {
     struct tm from = split(bounds->from_us);
     struct tm to = split(bounds->to_us);
-    return (struct interval){(to.tm_year - from.tm_year) * 12 + to.tm_mon - from.tm_mon, 0};
+    return (struct interval){(to.tm_year - from.tm_year) * 12 + to.tm_mon - from.tm_mon, PARTITION_DAY_US};
   }
   return (struct interval){0, bounds->to_us - bounds->from_us};
 }

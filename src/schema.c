@@ -284,8 +284,8 @@ static int fill_settings(const PGresult *rows, int newest, struct schema_partiti
     goto out;
   }
   (void)snprintf(out->with, with_n, settings[0] != '\0' ? "WITH (%s)" : "%s", settings);
-  (void)snprintf(out->tablespace, strlen(tablespace) + sizeof "TABLESPACE ", tablespace[0] != '\0' ? "TABLESPACE %s" : "%s",
-                 tablespace);
+  (void)snprintf(out->tablespace, strlen(tablespace) + sizeof "TABLESPACE ",
+                 tablespace[0] != '\0' ? "TABLESPACE %s" : "%s", tablespace);
   rc = 0;
 out:
   free(ours);
@@ -303,7 +303,8 @@ int schema_load_partitions(struct pg *pg, const struct schema_relation *table, c
   const struct pg_step steps[] = {
       {.kind = PG_QUERY, .sql = embed_init_partitions_sql, .params_n = 1, .values = values},
       {.kind = PG_QUERY,
-       .sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, relreplident FROM pg_class WHERE oid = $1",
+       .sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, relreplident FROM pg_class WHERE oid "
+              "= $1",
        .params_n = 1,
        .values = values},
   };
@@ -352,7 +353,8 @@ void schema_partitions_fini(struct schema_partitions *partitions) {
 
 /* The statements that make one partition. */
 static int write_partition(struct schema_script *script, const struct schema_relation *table,
-                           const struct schema_partitions *beside, const struct schema_partition *new, struct err *err) {
+                           const struct schema_partitions *beside, const struct schema_partition *new,
+                           struct err *err) {
   char parent[SCHEMA_FULL_NAME_BYTES];
   char partition[SCHEMA_FULL_NAME_BYTES];
   char from[PARTITION_BOUND_BYTES];
@@ -363,8 +365,14 @@ static int write_partition(struct schema_script *script, const struct schema_rel
   partition_format_bound(new->bounds.from_us, from);
   partition_format_bound(new->bounds.to_us, to);
   const struct sql_var vars[] = {
-      {"table", parent}, {"partition", partition}, {"with", beside->with}, {"tablespace", beside->tablespace},
-      {"from", from},    {"to", to},               {"owner", table->foreign_owner}, {NULL, NULL},
+      {"table", parent},
+      {"partition", partition},
+      {"with", beside->with},
+      {"tablespace", beside->tablespace},
+      {"from", from},
+      {"to", to},
+      {"owner", table->foreign_owner},
+      {NULL, NULL},
   };
   const struct sql_var identity_vars[] = {{"table", partition}, {"identity", identity}, {NULL, NULL}};
   if (schema_script_add(script, embed_init_partition_sql, vars, err) != 0) {
@@ -398,7 +406,8 @@ static int make_partition(struct pg *pg, const struct schema_relation *table, co
 
 /* What is missing now.  *out is the caller's to free. */
 static int plan_ahead(struct pg *pg, const struct schema_relation *table, int64_t ahead_ms, const struct stop *stop,
-                      struct schema_partitions *partitions, struct partition_bounds **out, int *out_n, struct err *err) {
+                      struct schema_partitions *partitions, struct partition_bounds **out, int *out_n,
+                      struct err *err) {
   *out = NULL;
   *out_n = 0;
   if (schema_load_partitions(pg, table, stop, partitions, err) != 0) {

@@ -135,7 +135,8 @@ int sql_expand(const char *text, const struct sql_var *vars, char **out, struct 
         goto fail;
       }
     }
-    if (value != NULL ? buf_append_str(&result, value, err) != 0 : buf_append(&result, p, (size_t)(end - p), err) != 0) {
+    if (value != NULL ? buf_append_str(&result, value, err) != 0
+                      : buf_append(&result, p, (size_t)(end - p), err) != 0) {
       goto fail;
     }
     p = end;

@@ -72,12 +72,12 @@ must_check int schema_try_lock(struct pg *pg, const struct stop *stop, bool *is_
 struct schema_relation {
   char kind; /* pg_class.relkind; 0: nothing has this name */
   uint32_t oid;
-  struct schema_name name; /* both parts */
-  bool is_by_created_at;   /* partitioned by RANGE (created_at) and nothing else */
-  char partition_key[256]; /* as PostgreSQL prints it; "" when not partitioned */
+  struct schema_name name;                 /* both parts */
+  bool is_by_created_at;                   /* partitioned by RANGE (created_at) and nothing else */
+  char partition_key[256];                 /* as PostgreSQL prints it; "" when not partitioned */
   char foreign_owner[SCHEMA_QUOTED_BYTES]; /* quoted; "" when the session's user owns it */
   char message_id_type[SCHEMA_TYPE_BYTES];
-  int64_t sequence_cache;  /* of id's sequence; 0: it has none */
+  int64_t sequence_cache; /* of id's sequence; 0: it has none */
 };
 
 must_check int schema_find(struct pg *pg, const struct schema_name *name, const struct stop *stop,
@@ -94,10 +94,10 @@ struct schema_partitions {
   int n;
   struct schema_partition *items; /* lowest bound first, the default one last */
   bool has_default;
-  int64_t db_now_us;      /* the database's clock */
-  char *with;             /* "WITH (...)" for a new one: as the newest has it, else sql/init_settings.sql */
-  char *tablespace;       /* "TABLESPACE ..." or "" */
-  char replica_identity;  /* pg_class.relreplident for a new one */
+  int64_t db_now_us;     /* the database's clock */
+  char *with;            /* "WITH (...)" for a new one: as the newest has it, else sql/init_settings.sql */
+  char *tablespace;      /* "TABLESPACE ..." or "" */
+  char replica_identity; /* pg_class.relreplident for a new one */
 };
 
 /* Reads the direct partitions of a partitioned table.  Caller: schema_partitions_fini (also after an error; zero it before). */

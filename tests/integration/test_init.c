@@ -37,7 +37,8 @@ static void require_refused(int status, const char *says, const char *const *arg
   char *text = NULL;
   int got = init(args, &out, &text);
   REQUIRE(got == status, "exit status %d, not %d; it said: %s", got, status, text);
-  REQUIRE(strncmp(text, "outboxd: ", 9) == 0 && strchr(text, '\n') == text + strlen(text) - 1, "not one plain line: %s", text);
+  REQUIRE(strncmp(text, "outboxd: ", 9) == 0 && strchr(text, '\n') == text + strlen(text) - 1, "not one plain line: %s",
+          text);
   REQUIRE(strstr(text, says) != NULL, "\"%s\" is not in: %s", says, text);
   REQUIRE(out[0] == '\0', "it said on stdout: %s", out);
   free(out);
@@ -62,11 +63,11 @@ static char *read_file(const char *path) {
   FILE *file = fopen(path, "re");
   char *text = NULL;
   size_t size = 0;
-  REQUIRE(file != NULL, "cannot open %s", path);
-  if (getdelim(&text, &size, '\0', file) < 0) {
-    text = strdup("");
+  if (file != NULL) {
+    (void)getdelim(&text, &size, '\0', file);
+    (void)fclose(file);
   }
-  (void)fclose(file);
+  REQUIRE(text != NULL, "cannot read %s", path);
   return text;
 }
 
@@ -80,7 +81,8 @@ static char *dump(const char *database) {
   (void)snprintf(program, sizeof program, "%s/pg_dump", stack->pg_bin);
   (void)unlink(path);
   const char *const argv[] = {program, "--schema-only", conninfo, NULL};
-  REQUIRE(proc_run(&(struct proc_spec){.name = "pg_dump", .argv = argv, .stdout_path = path}, 30000) == 0, "pg_dump failed");
+  REQUIRE(proc_run(&(struct proc_spec){.name = "pg_dump", .argv = argv, .stdout_path = path}, 30000) == 0,
+          "pg_dump failed");
   char *text = read_file(path);
   char *to = text;
   for (char *line = text; *line != '\0';) {
@@ -111,14 +113,17 @@ static int psql(const char *database, const char *sql) {
 }
 
 static void add_message(PGconn *conn, const char *table, const char *created_at) {
-  db_exec(conn, "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload, created_at)"
-                " VALUES (gen_random_uuid(), 'account', 'a', 'made', '{}', %s)", table, created_at);
+  db_exec(conn,
+          "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload, created_at)"
+          " VALUES (gen_random_uuid(), 'account', 'a', 'made', '{}', %s)",
+          table, created_at);
 }
 
 /* A partitioned table as somebody else would make it, without a pending index. */
 static void make_foreign(PGconn *conn) {
   db_exec(conn, "CREATE TABLE outbox_messages (id bigserial, message_id uuid NOT NULL, aggregate_type text NOT NULL,"
-                " aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb NOT NULL, attempts smallint DEFAULT 0 NOT NULL,"
+                " aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb NOT NULL, attempts smallint "
+                "DEFAULT 0 NOT NULL,"
                 " last_error text, created_at timestamptz DEFAULT now() NOT NULL, published_at timestamptz)"
                 " PARTITION BY RANGE (created_at)");
 }
@@ -146,11 +151,20 @@ static void makes_a_table_that_takes_messages(void **state) {
   assert_string_equal(names, expected);
   free(names);
   free(expected);
-  assert_int_equal(db_int(conn, "SELECT seqcache FROM pg_sequence WHERE seqrelid = pg_get_serial_sequence('outbox_messages', 'id')::regclass"), 1);
-  assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_index WHERE indrelid IN (SELECT relid FROM pg_partition_tree('outbox_messages'))"), 17);
+  assert_int_equal(db_int(conn, "SELECT seqcache FROM pg_sequence WHERE seqrelid = "
+                                "pg_get_serial_sequence('outbox_messages', 'id')::regclass"),
+                   1);
+  assert_int_equal(
+      db_int(
+          conn,
+          "SELECT count(*) FROM pg_index WHERE indrelid IN (SELECT relid FROM pg_partition_tree('outbox_messages'))"),
+      17);
   db_exec(conn, "INSERT INTO processed_messages (message_id, consumer) SELECT message_id, 'mail' FROM outbox_messages");
-  assert_int_equal(db_affected(conn, "INSERT INTO processed_messages (message_id, consumer) SELECT message_id, 'mail' FROM outbox_messages"
-                                     " ON CONFLICT DO NOTHING"), 0);
+  assert_int_equal(
+      db_affected(conn,
+                  "INSERT INTO processed_messages (message_id, consumer) SELECT message_id, 'mail' FROM outbox_messages"
+                  " ON CONFLICT DO NOTHING"),
+      0);
   PQfinish(conn);
 }
 
@@ -203,21 +217,27 @@ static void completes_a_plain_table_of_somebody_else(void **state) {
   char *out = NULL;
   (void)state;
   PGconn *conn = db_open(stack->conninfo);
-  db_exec(conn, "CREATE TABLE outbox_messages (id bigserial PRIMARY KEY, message_id uuid NOT NULL UNIQUE, aggregate_type varchar(255) NOT NULL,"
-                " aggregate_id varchar(255) NOT NULL, event_type varchar(255) NOT NULL, payload jsonb NOT NULL, attempts smallint DEFAULT 0,"
+  db_exec(conn, "CREATE TABLE outbox_messages (id bigserial PRIMARY KEY, message_id uuid NOT NULL UNIQUE, "
+                "aggregate_type varchar(255) NOT NULL,"
+                " aggregate_id varchar(255) NOT NULL, event_type varchar(255) NOT NULL, payload jsonb NOT NULL, "
+                "attempts smallint DEFAULT 0,"
                 " last_error text, created_at timestamptz DEFAULT now(), published_at timestamptz, tenant int)");
   add_message(conn, "outbox_messages", "now()");
-  char *columns = db_text(conn, "SELECT array_agg(a.*::text ORDER BY attnum)::text FROM pg_attribute a WHERE attrelid = 'outbox_messages'::regclass");
+  char *columns = db_text(conn, "SELECT array_agg(a.*::text ORDER BY attnum)::text FROM pg_attribute a WHERE attrelid "
+                                "= 'outbox_messages'::regclass");
   assert_int_equal(INIT_ONLY(&out), 0);
   require_line(out, "found    table      public.outbox_messages (plain");
   require_line(out, "created  index");
   free(out);
-  char *after = db_text(conn, "SELECT array_agg(a.*::text ORDER BY attnum)::text FROM pg_attribute a WHERE attrelid = 'outbox_messages'::regclass");
+  char *after = db_text(conn, "SELECT array_agg(a.*::text ORDER BY attnum)::text FROM pg_attribute a WHERE attrelid = "
+                              "'outbox_messages'::regclass");
   assert_string_equal(columns, after);
   free(columns);
   free(after);
-  assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_index WHERE indrelid = 'outbox_messages'::regclass AND indisvalid"
-                                " AND pg_get_expr(indpred, indrelid) = '(published_at IS NULL)'"), 1);
+  assert_int_equal(db_int(conn,
+                          "SELECT count(*) FROM pg_index WHERE indrelid = 'outbox_messages'::regclass AND indisvalid"
+                          " AND pg_get_expr(indpred, indrelid) = '(published_at IS NULL)'"),
+                   1);
   PQfinish(conn);
 }
 
@@ -228,21 +248,31 @@ static void follows_the_partitions_it_finds(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   db_exec(conn, "SET TimeZone = 'UTC'");
   make_foreign(conn);
-  db_exec(conn, "DO $$ BEGIN EXECUTE format('CREATE TABLE this_month PARTITION OF outbox_messages FOR VALUES FROM (%%L) TO (%%L)"
-                " WITH (fillfactor = 77)', date_trunc('month', now()) - interval '1 month', date_trunc('month', now()) + interval '1 month'); END $$");
+  db_exec(
+      conn,
+      "DO $$ BEGIN EXECUTE format('CREATE TABLE this_month PARTITION OF outbox_messages FOR VALUES FROM (%%L) TO (%%L)"
+      " WITH (fillfactor = 77)', date_trunc('month', now()) - interval '1 month', date_trunc('month', now()) + "
+      "interval '1 month'); END $$");
   db_exec(conn, "CREATE TABLE others PARTITION OF outbox_messages DEFAULT");
   add_message(conn, "outbox_messages", "now()");
   assert_int_equal(INIT(&out, "--partitions-ahead", "40d"), 0);
   require_line(out, "DEFAULT");
   free(out);
   /* Two months long, as the newest is; then as often as 40 days need. */
-  assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_class WHERE relname = to_char(date_trunc('month', now()) + interval '1 month',"
-                                " '\"outbox_messages_y\"YYYY\"m\"MM\"d01\"') AND reloptions = '{fillfactor=77}'"
-                                " AND pg_get_expr(relpartbound, oid) = format('FOR VALUES FROM (%%L) TO (%%L)',"
-                                " date_trunc('month', now()) + interval '1 month', date_trunc('month', now()) + interval '3 months')"), 1);
+  assert_int_equal(
+      db_int(conn,
+             "SELECT count(*) FROM pg_class WHERE relname = to_char(date_trunc('month', now()) + interval '1 month',"
+             " '\"outbox_messages_y\"YYYY\"m\"MM\"d01\"') AND reloptions = '{fillfactor=77}'"
+             " AND pg_get_expr(relpartbound, oid) = format('FOR VALUES FROM (%%L) TO (%%L)',"
+             " date_trunc('month', now()) + interval '1 month', date_trunc('month', now()) + interval '3 months')"),
+      1);
   /* The index came to every partition, also those that held rows, and is whole. */
-  assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_partition_tree('outbox_messages') t WHERE NOT EXISTS (SELECT FROM pg_index i"
-                                " WHERE i.indrelid = t.relid AND i.indisvalid AND pg_get_expr(indpred, indrelid) = '(published_at IS NULL)')"), 0);
+  assert_int_equal(
+      db_int(conn,
+             "SELECT count(*) FROM pg_partition_tree('outbox_messages') t WHERE NOT EXISTS (SELECT FROM pg_index i"
+             " WHERE i.indrelid = t.relid AND i.indisvalid AND pg_get_expr(indpred, indrelid) = '(published_at IS "
+             "NULL)')"),
+      0);
   assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_partition_tree('outbox_messages_pending_idx')"),
                    db_int(conn, "SELECT count(*) FROM pg_partition_tree('outbox_messages')"));
   PQfinish(conn);
@@ -254,7 +284,8 @@ static void leaves_other_partitioning_alone(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   make_foreign(conn);
   db_exec(conn, "ALTER TABLE outbox_messages RENAME TO template_of_it");
-  db_exec(conn, "CREATE TABLE outbox_messages (LIKE template_of_it INCLUDING DEFAULTS) PARTITION BY LIST (aggregate_type)");
+  db_exec(conn,
+          "CREATE TABLE outbox_messages (LIKE template_of_it INCLUDING DEFAULTS) PARTITION BY LIST (aggregate_type)");
   db_exec(conn, "CREATE TABLE accounts_box PARTITION OF outbox_messages FOR VALUES IN ('account')");
   assert_int_equal(INIT_ONLY(&out), 0);
   require_line(out, "partitioned by LIST (aggregate_type)");
@@ -272,8 +303,11 @@ static void finishes_an_index_that_was_left_unfinished(void **state) {
   db_exec(conn, "UPDATE pg_index SET indisvalid = false, indisready = false WHERE indrelid = 'p'::regclass");
   db_exec(conn, "CREATE INDEX mine ON ONLY outbox_messages (id) WHERE published_at IS NULL");
   assert_int_equal(INIT_ONLY(NULL), 0);
-  assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_index WHERE indrelid IN ('p'::regclass, 'outbox_messages'::regclass)"), 2);
-  assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_index WHERE indrelid IN ('p'::regclass, 'outbox_messages'::regclass) AND indisvalid"), 2);
+  assert_int_equal(
+      db_int(conn, "SELECT count(*) FROM pg_index WHERE indrelid IN ('p'::regclass, 'outbox_messages'::regclass)"), 2);
+  assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_index WHERE indrelid IN ('p'::regclass, "
+                                "'outbox_messages'::regclass) AND indisvalid"),
+                   2);
   PQfinish(conn);
 }
 
@@ -325,12 +359,16 @@ static void passes_grants_and_the_owner_on(void **state) {
   REQUIRE(strstr(out, "granted") == NULL, "granted again:\n%s", out);
   free(out);
   assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_partition_tree('outbox_messages') WHERE isleaf"
-                                " AND has_table_privilege('relay_role', relid, 'SELECT') AND NOT has_table_privilege('relay_role', relid, 'UPDATE')"
-                                " AND has_column_privilege('relay_role', relid, 'published_at', 'UPDATE')"), 4);
+                                " AND has_table_privilege('relay_role', relid, 'SELECT') AND NOT "
+                                "has_table_privilege('relay_role', relid, 'UPDATE')"
+                                " AND has_column_privilege('relay_role', relid, 'published_at', 'UPDATE')"),
+                   4);
   assert_int_equal(db_int(conn, "SELECT count(*) FROM pg_partition_tree('outbox_messages') JOIN pg_class ON oid = relid"
-                                " WHERE isleaf AND relowner = 'owner_role'::regrole"), 2);
+                                " WHERE isleaf AND relowner = 'owner_role'::regrole"),
+                   2);
   /* Somebody who may create nothing hears it from PostgreSQL, with a name to it. */
-  const char *const args[] = {"--table", "elsewhere", "--database", stack_conninfo(stack, "relay_role", STACK_DATABASE, conninfo), NULL};
+  const char *const args[] = {"--table", "elsewhere", "--database",
+                              stack_conninfo(stack, "relay_role", STACK_DATABASE, conninfo), NULL};
   require_refused(1, "cannot create table elsewhere: permission denied for schema public", args);
   db_exec(conn, "DROP OWNED BY relay_role, owner_role");
   db_exec(conn, "DROP ROLE relay_role");
@@ -378,7 +416,8 @@ static void printed_sql_makes_the_same(void **state) {
       db_exec(conn, "CREATE SCHEMA \"My \"\"App\"\"\"");
       assert_int_equal(psql("printed", "CREATE SCHEMA \"My \"\"App\"\"\";\n"), 0);
       assert_int_equal(init(forms[i], NULL, NULL), 0);
-      const char *args[] = {"--print", "--database", "host=nowhere.invalid", forms[i][0], forms[i][1], forms[i][2], forms[i][3], NULL};
+      const char *args[] = {"--print",   "--database", "host=nowhere.invalid", forms[i][0], forms[i][1], forms[i][2],
+                            forms[i][3], NULL};
       assert_int_equal(init(args, &printed, NULL), 0);
       assert_int_equal(psql("printed", printed), 0);
       assert_int_equal(psql("printed", printed), 0);
@@ -404,7 +443,8 @@ static void refuses_what_cannot_be_an_outbox(void **state) {
   db_exec(conn, "CREATE TABLE other (id bigserial, attempts smallint, last_error text, published_at timestamptz)");
   make_foreign(conn);
   db_exec(conn, "ALTER TABLE outbox_messages DROP COLUMN published_at");
-  db_exec(conn, "CREATE TABLE wrong (id bigserial, message_id uuid, aggregate_type text, aggregate_id text, event_type int, payload jsonb,"
+  db_exec(conn, "CREATE TABLE wrong (id bigserial, message_id uuid, aggregate_type text, aggregate_id text, event_type "
+                "int, payload jsonb,"
                 " attempts smallint, last_error text, created_at timestamptz, published_at timestamptz)");
   char *before = dump(STACK_DATABASE);
   REQUIRE_REFUSED(1, "public.a_view exists and is a view", "--table", "a_view");
@@ -416,7 +456,8 @@ static void refuses_what_cannot_be_an_outbox(void **state) {
   REQUIRE_REFUSED(2, "at most 51", "--print", "--table", "a23456789012345678901234567890123456789012345678901x");
   REQUIRE_REFUSED(2, "has to be quoted", "--table", "my table");
   REQUIRE_REFUSED(2, "has to be quoted", "--table", "x; DROP TABLE other");
-  REQUIRE_REFUSED(1, "does not exist", "--database", stack_conninfo(stack, STACK_PG_USER, "no_such_database", conninfo));
+  REQUIRE_REFUSED(1, "does not exist", "--database",
+                  stack_conninfo(stack, STACK_PG_USER, "no_such_database", conninfo));
   char *after = dump(STACK_DATABASE);
   assert_string_equal(before, after);
   free(before);
@@ -430,7 +471,8 @@ static void says_whose_name_is_in_the_way(void **state) {
   (void)state;
   assert_int_equal(INIT(NULL, "--partitions-ahead", "0"), 0);
   PGconn *conn = db_open(stack->conninfo);
-  char *name = db_text(conn, "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '2 days', '\"outbox_messages_y\"YYYY\"m\"MM\"d\"DD')");
+  char *name = db_text(
+      conn, "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '2 days', '\"outbox_messages_y\"YYYY\"m\"MM\"d\"DD')");
   db_exec(conn, "CREATE TABLE %s ()", name);
   const char *const args[] = {"--partitions-ahead", "3d", NULL};
   assert_int_equal(init(args, NULL, &text), 1);

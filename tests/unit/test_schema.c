@@ -47,10 +47,12 @@ static void refuses_what_is_no_name(void **state) {
   static const struct {
     const char *in, *says;
   } cases[] = {
-      {"", "starts with a letter"},    {"1a", "starts with a letter"}, {".a", "starts with a letter"},
-      {"a.", "starts with a letter"},  {"a b", "has to be quoted"},    {"a;b", "has to be quoted"},
-      {"a\"b\"", "has to be quoted"},  {"\"a", "not closed"},          {"a.\"b\"\"", "not closed"},
-      {"\"\"", "empty"},               {"a.b.c", "two parts"},         {X60 "xxxx", "63 bytes"},
+      {"", "starts with a letter"},    {"1a", "starts with a letter"},
+      {".a", "starts with a letter"},  {"a.", "starts with a letter"},
+      {"a b", "has to be quoted"},     {"a;b", "has to be quoted"},
+      {"a\"b\"", "has to be quoted"},  {"\"a", "not closed"},
+      {"a.\"b\"\"", "not closed"},     {"\"\"", "empty"},
+      {"a.b.c", "two parts"},          {X60 "xxxx", "63 bytes"},
       {"\"" X60 "xxxx\"", "63 bytes"}, {"a.\"b\"c", "has to be quoted"},
   };
   (void)state;

@@ -51,7 +51,8 @@ static void expands(void **state) {
       {"a$b$ :n", "a$b$ 7"}, /* a name may hold dollars */
       {"'open :n", "'open :n"},
       {"/* open :n", " "},
-      {"\xc3\xa9:n", "\xc3\xa9" "7"},
+      {"\xc3\xa9:n", "\xc3\xa9"
+                     "7"},
   };
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
