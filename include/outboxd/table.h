@@ -28,6 +28,7 @@ struct table {
   char *database; /* its name */
   bool is_partitioned;
   bool has_headers;
+  int error_chars; /* what last_error takes, at most 1,000 */
   char *claim;    /* SQL of sql/claim.sql and so on */
   char *probe;
   char *passed;

@@ -1,0 +1,569 @@
+/*
+ * A claimer: a PostgreSQL session with at most one batch open.
+ *
+ * Owns: its session, the batch between the claim's reply and claimer_take_batch, the parameters of requests under way.
+ * Run by: the coordinator's thread.  Never: blocks, logs, decides.
+ */
+#include "outboxd/claimer.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "build/gen/embed.h"
+#include "outboxd/locks.h"
+#include "outboxd/pgarray.h"
+#include "outboxd/settle.h"
+
+#define CLAIM_PARAMS 7
+#define PASSED_PARAMS 6
+#define PROBE_PARAMS 4
+#define SLACK_MS 1000 /* the server's statement_timeout comes first */
+
+struct claimer {
+  struct pg *pg;
+  enum claimer_state state;
+  bool is_in_transaction; /* CLAIMER_TOUCHING: which of READY and OPEN to go back to */
+  const struct cfg *cfg;
+  struct table *table;
+  int index;
+  bool *lanes;        /* use locks this session holds */
+  bool *lanes_wanted; /* CLAIMER_SYNCING: what it will hold */
+  int64_t last_sent_us;
+  struct batch *batch;
+  struct held *held;
+  int held_n;
+  struct settle *settle;
+  struct settle_prepared prepared;
+  /* Parameters of the claim under way: kept for the look at what was passed over. */
+  char cursor_text[24];
+  char attempts_text[16];
+  char rows_text[16];
+  char bytes_text[24];
+  char printed_text[16];
+  char last_id_text[24];
+  const struct buf *lanes_param;
+  const struct buf *held_back_param;
+  bool is_probed;
+  bool has_asked_leaves; /* CLAIMER_LOOKING: what was asked */
+  bool has_asked_held;
+  struct buf params; /* arrays of the other requests */
+};
+
+/* The states and what may follow; CLOSED may follow any. */
+static bool is_move_legal(enum claimer_state from, enum claimer_state to) {
+  switch (from) {
+    case CLAIMER_CLOSED:
+      return to == CLAIMER_CONNECTING;
+    case CLAIMER_CONNECTING:
+      return to == CLAIMER_SETTING_UP;
+    case CLAIMER_SETTING_UP:
+    case CLAIMER_SYNCING:
+    case CLAIMER_PROBING:
+    case CLAIMER_GIVING_BACK:
+      return to == CLAIMER_READY;
+    case CLAIMER_READY:
+      return to == CLAIMER_SYNCING || to == CLAIMER_PROBING || to == CLAIMER_CLAIMING || to == CLAIMER_TOUCHING;
+    case CLAIMER_CLAIMING:
+      return to == CLAIMER_LOOKING || to == CLAIMER_OPEN;
+    case CLAIMER_LOOKING:
+      return to == CLAIMER_OPEN || to == CLAIMER_READY;
+    case CLAIMER_OPEN:
+      return to == CLAIMER_TOUCHING || to == CLAIMER_SETTLING || to == CLAIMER_GIVING_BACK;
+    case CLAIMER_TOUCHING:
+      return to == CLAIMER_READY || to == CLAIMER_OPEN;
+    case CLAIMER_SETTLING:
+      return to == CLAIMER_SETTLING || to == CLAIMER_READY;
+  }
+  return false;
+}
+
+static void set_state(struct claimer *claimer, enum claimer_state state) {
+  assert(state == CLAIMER_CLOSED || is_move_legal(claimer->state, state));
+  claimer->state = state;
+}
+
+int claimer_new(const struct cfg *cfg, struct table *table, int index, struct claimer **out, struct err *err) {
+  *out = NULL;
+  struct claimer *claimer = calloc(1, sizeof *claimer);
+  if (claimer == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for a claimer");
+  }
+  claimer->cfg = cfg;
+  claimer->table = table;
+  claimer->index = index;
+  claimer->state = CLAIMER_CLOSED;
+  claimer->lanes = calloc((size_t)cfg->lanes_n, sizeof *claimer->lanes);
+  claimer->lanes_wanted = calloc((size_t)cfg->lanes_n, sizeof *claimer->lanes_wanted);
+  if (claimer->lanes == NULL || claimer->lanes_wanted == NULL) {
+    (void)err_set(err, ERR_RETRY, "ENOMEM", "no memory for a claimer's lanes");
+    goto fail;
+  }
+  if (pg_new(cfg->database, "claimer", cfg->session_timeout_ms, &claimer->pg, err) != 0) {
+    goto fail;
+  }
+  *out = claimer;
+  return 0;
+fail:
+  claimer_free(claimer);
+  return -1;
+}
+
+void claimer_close(struct claimer *claimer) {
+  pg_close(claimer->pg);
+  batch_unref(&claimer->batch);
+  settle_free(claimer->settle);
+  claimer->settle = NULL;
+  settle_prepared_clear(&claimer->prepared);
+  claimer->held_n = 0;
+  claimer->is_in_transaction = false;
+  memset(claimer->lanes, 0, (size_t)claimer->cfg->lanes_n * sizeof *claimer->lanes);
+  set_state(claimer, CLAIMER_CLOSED);
+}
+
+void claimer_free(struct claimer *claimer) {
+  if (claimer == NULL) {
+    return;
+  }
+  if (claimer->pg != NULL) {
+    claimer_close(claimer);
+  }
+  pg_free(claimer->pg);
+  free(claimer->lanes);
+  free(claimer->lanes_wanted);
+  free(claimer->held);
+  buf_free(&claimer->params);
+  free(claimer);
+}
+
+enum claimer_state claimer_state(const struct claimer *claimer) {
+  return claimer->state;
+}
+
+struct pg *claimer_pg(struct claimer *claimer) {
+  return claimer->pg;
+}
+
+bool claimer_is_synced(const struct claimer *claimer, const bool *wanted) {
+  return memcmp(claimer->lanes, wanted, (size_t)claimer->cfg->lanes_n * sizeof *wanted) == 0;
+}
+
+/* -------------------------------------------------------------------------------------------------- requests */
+
+static int request(struct claimer *claimer, const struct pg_step *steps, int n, int64_t now_us, struct err *err) {
+  claimer->last_sent_us = now_us;
+  if (pg_send(claimer->pg, steps, n, now_us + (claimer->cfg->session_timeout_ms + SLACK_MS) * 1000, err) != 0) {
+    claimer_close(claimer);
+    return -1;
+  }
+  return 0;
+}
+
+int claimer_open(struct claimer *claimer, int64_t now_us, struct err *err) {
+  if (pg_open(claimer->pg, now_us, err) != 0) {
+    return -1;
+  }
+  set_state(claimer, CLAIMER_CONNECTING);
+  return 0;
+}
+
+static int set_up(struct claimer *claimer, int64_t now_us, struct err *err) {
+  const struct pg_step steps[] = {
+      pg_setup_step(claimer->pg),
+      {.kind = PG_QUERY, .sql = embed_session_plan_sql},
+      {.kind = PG_PREPARE, .name = "claim", .sql = claimer->table->claim},
+      {.kind = PG_PREPARE, .name = "probe", .sql = claimer->table->probe},
+      {.kind = PG_PREPARE, .name = "passed", .sql = claimer->table->passed},
+  };
+  set_state(claimer, CLAIMER_SETTING_UP);
+  return request(claimer, steps, 5, now_us, err);
+}
+
+/* Appends the array of the lanes that are in a and not in b; returns their number, -1 on no memory. */
+static int append_difference(struct claimer *claimer, const bool *a, const bool *b, struct err *err) {
+  int n = 0;
+  for (int lane = 0; lane < claimer->cfg->lanes_n; lane++) {
+    n += a[lane] && !b[lane];
+  }
+  if (pgarray_begin(&claimer->params, PGARRAY_INT4, n, err) != 0) {
+    return -1;
+  }
+  for (int lane = 0; lane < claimer->cfg->lanes_n; lane++) {
+    if (a[lane] && !b[lane] && pgarray_int4(&claimer->params, lane, err) != 0) {
+      return -1;
+    }
+  }
+  return n;
+}
+
+int claimer_sync(struct claimer *claimer, const bool *wanted, int64_t now_us, struct err *err) {
+  char table_key[16];
+  char use_key[16];
+  (void)snprintf(table_key, sizeof table_key, "%d", locks_table_key(claimer->table->oid));
+  (void)snprintf(use_key, sizeof use_key, "%d", LOCKS_USE);
+  memcpy(claimer->lanes_wanted, wanted, (size_t)claimer->cfg->lanes_n * sizeof *wanted);
+  buf_reset(&claimer->params);
+  int taken_n = append_difference(claimer, wanted, claimer->lanes, err);
+  size_t taken_bytes = claimer->params.len;
+  int left_n = taken_n < 0 ? -1 : append_difference(claimer, claimer->lanes, wanted, err);
+  if (left_n < 0) {
+    claimer_close(claimer);
+    return -1;
+  }
+  const char *taken[] = {table_key, claimer->params.data, use_key};
+  const int taken_lengths[] = {0, (int)taken_bytes, 0};
+  const char *left[] = {table_key, claimer->params.data + taken_bytes, use_key};
+  const int left_lengths[] = {0, (int)(claimer->params.len - taken_bytes), 0};
+  const int formats[] = {0, 1, 0};
+  const struct pg_step steps[] = {
+      {.kind = PG_QUERY, .sql = embed_lane_use_sql, .params_n = 3, .values = taken, .lengths = taken_lengths,
+       .formats = formats},
+      {.kind = PG_QUERY, .sql = embed_lane_leave_sql, .params_n = 3, .values = left, .lengths = left_lengths,
+       .formats = formats},
+  };
+  set_state(claimer, CLAIMER_SYNCING);
+  return request(claimer, steps, 2, now_us, err);
+}
+
+/* The parameters the claim, the probe and the look at what was passed over share. */
+static void keep_params(struct claimer *claimer, const struct claim *claim) {
+  (void)snprintf(claimer->cursor_text, sizeof claimer->cursor_text, "%lld", (long long)claim->cursor);
+  (void)snprintf(claimer->attempts_text, sizeof claimer->attempts_text, "%d", claimer->cfg->max_attempts_n);
+  (void)snprintf(claimer->rows_text, sizeof claimer->rows_text, "%d", claim->rows_n);
+  (void)snprintf(claimer->bytes_text, sizeof claimer->bytes_text, "%lld", (long long)claim->bytes);
+  (void)snprintf(claimer->printed_text, sizeof claimer->printed_text, "%d", claim->printed_per_stored);
+  claimer->lanes_param = claim->lanes;
+  claimer->held_back_param = claim->held_back;
+  claimer->is_probed = claim->is_probed;
+}
+
+/* The parameters in libpq's form; point into the claimer. */
+struct claim_params {
+  const char *values[CLAIM_PARAMS];
+  int lengths[CLAIM_PARAMS];
+};
+
+static const int claim_formats[CLAIM_PARAMS] = {0, 0, 1, 1, 0, 0, 0};
+
+static struct pg_step prepared_step(const struct claimer *claimer, const char *name, int params_n,
+                                    struct claim_params *params) {
+  const struct buf *lanes = claimer->lanes_param;
+  const struct buf *held_back = claimer->held_back_param;
+  *params = (struct claim_params){
+      .values = {claimer->cursor_text, claimer->attempts_text, lanes != NULL ? lanes->data : NULL,
+                 held_back != NULL ? held_back->data : NULL, claimer->rows_text,
+                 params_n == PASSED_PARAMS ? claimer->last_id_text : claimer->bytes_text, claimer->printed_text},
+      .lengths = {0, 0, lanes != NULL ? (int)lanes->len : 0, held_back != NULL ? (int)held_back->len : 0, 0, 0, 0}};
+  return (struct pg_step){.kind = PG_EXECUTE,
+                          .name = name,
+                          .params_n = params_n,
+                          .values = params->values,
+                          .lengths = params->lengths,
+                          .formats = claim_formats,
+                          .is_binary_result = true};
+}
+
+int claimer_probe(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
+  keep_params(claimer, claim);
+  struct claim_params params;
+  const struct pg_step step = prepared_step(claimer, "probe", PROBE_PARAMS, &params);
+  set_state(claimer, CLAIMER_PROBING);
+  return request(claimer, &step, 1, now_us, err);
+}
+
+int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
+  keep_params(claimer, claim);
+  claimer->held_n = 0;
+  struct claim_params params;
+  const struct pg_step steps[] = {{.kind = PG_QUERY, .sql = "BEGIN"},
+                                  prepared_step(claimer, "claim", CLAIM_PARAMS, &params)};
+  set_state(claimer, CLAIMER_CLAIMING);
+  return request(claimer, steps, 2, now_us, err);
+}
+
+static int send_settle(struct claimer *claimer, int64_t now_us, struct err *err) {
+  struct pg_step steps[PG_STEPS_MAX];
+  int n = settle_next(claimer->settle, &claimer->prepared, steps, err);
+  if (n < 0) {
+    claimer_close(claimer);
+    return -1;
+  }
+  set_state(claimer, CLAIMER_SETTLING);
+  return request(claimer, steps, n, now_us, err);
+}
+
+int claimer_settle(struct claimer *claimer, const struct batch *batch, int64_t now_us, struct err *err) {
+  if (settle_new(batch, claimer->table, &claimer->settle, err) != 0) {
+    claimer_close(claimer);
+    return -1;
+  }
+  return send_settle(claimer, now_us, err);
+}
+
+int claimer_give_back(struct claimer *claimer, int64_t now_us, struct err *err) {
+  const struct pg_step step = {.kind = PG_QUERY, .sql = "ROLLBACK"};
+  set_state(claimer, CLAIMER_GIVING_BACK);
+  return request(claimer, &step, 1, now_us, err);
+}
+
+int claimer_touch(struct claimer *claimer, int64_t now_us, struct err *err) {
+  const struct pg_step step = {.kind = PG_QUERY, .sql = "SELECT 1"};
+  claimer->is_in_transaction = claimer->state == CLAIMER_OPEN;
+  set_state(claimer, CLAIMER_TOUCHING);
+  return request(claimer, &step, 1, now_us, err);
+}
+
+int64_t claimer_touch_due_us(const struct claimer *claimer) {
+  bool is_idle = claimer->state == CLAIMER_READY || claimer->state == CLAIMER_OPEN;
+  return is_idle ? claimer->last_sent_us + claimer->cfg->session_timeout_ms * 1000 / 3 : INT64_MAX;
+}
+
+/* -------------------------------------------------------------------------------------------------- replies */
+
+/* Calls for each partition of the batch that the table does not know; may name one more than once. */
+static int append_unknown_leaves(struct claimer *claimer, int *unknown_n, bool is_counting, struct err *err) {
+  const struct batch *batch = claimer->batch;
+  uint32_t last_oid = 0;
+  for (int i = 0; i < batch->n; i++) {
+    uint32_t oid = (uint32_t)batch_int32(batch, &batch->msgs[i], COL_LEAF);
+    if (oid == last_oid || table_find_leaf(claimer->table, oid) != NULL) {
+      continue;
+    }
+    last_oid = oid;
+    if (is_counting) {
+      (*unknown_n)++;
+    } else if (pgarray_int4(&claimer->params, (int32_t)oid, err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+/* In the claim's transaction: asks for names of partitions met for the first time and for the rows that were passed over.  An empty
+ * claim's transaction ends here.  1 when it sent something, 0 when there was no need. */
+static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *err) {
+  const struct batch *batch = claimer->batch;
+  int unknown_n = 0;
+  struct claim_params params;
+  struct pg_step steps[3];
+  int n = 0;
+  if (append_unknown_leaves(claimer, &unknown_n, true, err) != 0) {
+    return -1;
+  }
+  claimer->has_asked_leaves = unknown_n > 0;
+  claimer->has_asked_held = batch->n > 0 ? batch->n < fit_n : claimer->is_probed;
+  buf_reset(&claimer->params);
+  if (claimer->has_asked_leaves && (pgarray_begin(&claimer->params, PGARRAY_OID, unknown_n, err) != 0 ||
+                                    append_unknown_leaves(claimer, &unknown_n, false, err) != 0)) {
+    return -1;
+  }
+  const char *values[] = {claimer->params.data};
+  const int lengths[] = {(int)claimer->params.len};
+  const int formats[] = {1};
+  if (claimer->has_asked_leaves) {
+    steps[n++] = (struct pg_step){.kind = PG_QUERY,
+                                  .sql = embed_leaves_sql,
+                                  .params_n = 1,
+                                  .values = values,
+                                  .lengths = lengths,
+                                  .formats = formats};
+  }
+  if (claimer->has_asked_held) {
+    int64_t last_id = batch->n > 0 ? pg_get_int64(batch->result, batch->n - 1, COL_ID) : INT64_MAX;
+    (void)snprintf(claimer->last_id_text, sizeof claimer->last_id_text, "%lld", (long long)last_id);
+    steps[n++] = prepared_step(claimer, "passed", PASSED_PARAMS, &params);
+  }
+  if (batch->n == 0) {
+    steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "COMMIT"};
+  }
+  if (n == 0) {
+    return 0;
+  }
+  set_state(claimer, CLAIMER_LOOKING);
+  return request(claimer, steps, n, now_us, err) == 0 ? 1 : -1;
+}
+
+/* Those of the passed rows that are not in the batch: both lists are in id order. */
+static int keep_held(struct claimer *claimer, const PGresult *passed, struct err *err) {
+  const PGresult *claimed = claimer->batch->result;
+  struct held *held = realloc(claimer->held, ((size_t)PQntuples(passed) + 1) * sizeof *held);
+  if (held == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the rows held by others");
+  }
+  claimer->held = held;
+  claimer->held_n = 0;
+  int c = 0;
+  for (int p = 0; p < PQntuples(passed); p++) {
+    int64_t id = pg_get_int64(passed, p, 0);
+    while (c < claimer->batch->n && pg_get_int64(claimed, c, COL_ID) < id) {
+      c++;
+    }
+    if (c == claimer->batch->n || pg_get_int64(claimed, c, COL_ID) != id) {
+      held[claimer->held_n++] = (struct held){.id = id, .key = pg_get_int64(passed, p, 1)};
+    }
+  }
+  return 0;
+}
+
+static int keep_leaves(struct claimer *claimer, const PGresult *rows, struct err *err) {
+  for (int row = 0; row < PQntuples(rows); row++) {
+    uint32_t oid = (uint32_t)strtoul(PQgetvalue(rows, row, 0), NULL, 10);
+    if (table_add_leaf(claimer->table, oid, PQgetvalue(rows, row, 1), err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static enum claimer_event end_of_claim(struct claimer *claimer) {
+  if (claimer->batch->n > 0) {
+    set_state(claimer, CLAIMER_OPEN);
+    return CLAIMER_EV_CLAIMED;
+  }
+  batch_unref(&claimer->batch);
+  set_state(claimer, CLAIMER_READY);
+  return CLAIMER_EV_EMPTY;
+}
+
+static enum claimer_event on_claimed(struct claimer *claimer, int64_t now_us, struct err *err) {
+  PGresult *result = pg_take_result(claimer->pg, 1);
+  if (batch_new(&result, claimer->cfg->lanes_n, &claimer->batch, err) != 0) {
+    claimer_close(claimer);
+    return CLAIMER_EV_LOST;
+  }
+  struct batch *batch = claimer->batch;
+  batch->claimer = claimer->index;
+  batch->claimed_us = now_us;
+  int fit_n = batch->n > 0 ? pg_get_int32(batch->result, 0, COL_FIT_N) : 0;
+  switch (look(claimer, fit_n, now_us, err)) {
+    case 0:
+      return end_of_claim(claimer);
+    case 1:
+      return CLAIMER_EV_NONE;
+    default:
+      claimer_close(claimer);
+      return CLAIMER_EV_LOST;
+  }
+}
+
+static enum claimer_event on_looked(struct claimer *claimer, const struct pg_reply *reply, struct err *err) {
+  int step = 0;
+  int rc = 0;
+  if (claimer->has_asked_leaves) {
+    rc = keep_leaves(claimer, reply->results[step++], err);
+  }
+  if (rc == 0 && claimer->has_asked_held) {
+    rc = keep_held(claimer, reply->results[step], err);
+  }
+  if (rc != 0) {
+    claimer_close(claimer);
+    return CLAIMER_EV_LOST;
+  }
+  return end_of_claim(claimer);
+}
+
+static enum claimer_event on_synced(struct claimer *claimer, const struct pg_reply *reply, struct err *err) {
+  for (int row = 0; row < PQntuples(reply->results[0]); row++) {
+    if (PQgetvalue(reply->results[0], row, 1)[0] != 't') {
+      (void)err_set(err, ERR_RETRY, "use_lock", "the use lock of lane %s is held by another session",
+                    PQgetvalue(reply->results[0], row, 0));
+      claimer_close(claimer);
+      return CLAIMER_EV_LOST;
+    }
+  }
+  memcpy(claimer->lanes, claimer->lanes_wanted, (size_t)claimer->cfg->lanes_n * sizeof *claimer->lanes);
+  set_state(claimer, CLAIMER_READY);
+  return CLAIMER_EV_READY;
+}
+
+static enum claimer_event on_settled(struct claimer *claimer, const struct pg_reply *reply, int64_t now_us,
+                                     struct err *err) {
+  if (settle_check(claimer->settle, reply, err) != 0) {
+    claimer_close(claimer);
+    return CLAIMER_EV_LOST;
+  }
+  struct pg_step steps[PG_STEPS_MAX];
+  int n = settle_next(claimer->settle, &claimer->prepared, steps, err);
+  if (n == 0) {
+    settle_free(claimer->settle);
+    claimer->settle = NULL;
+    set_state(claimer, CLAIMER_READY);
+    return CLAIMER_EV_SETTLED;
+  }
+  if (n > 0 && request(claimer, steps, n, now_us, err) == 0) {
+    return CLAIMER_EV_NONE;
+  }
+  if (claimer->state != CLAIMER_CLOSED) {
+    claimer_close(claimer);
+  }
+  return CLAIMER_EV_LOST;
+}
+
+static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, struct err *err) {
+  const struct pg_reply *reply = pg_reply(claimer->pg);
+  if (reply->is_failed) {
+    *err = reply->err;
+    claimer_close(claimer);
+    return CLAIMER_EV_LOST;
+  }
+  switch (claimer->state) {
+    case CLAIMER_SETTING_UP:
+      if (pg_setup_check(claimer->pg, reply->results[0], err) != 0) {
+        claimer_close(claimer);
+        return CLAIMER_EV_LOST;
+      }
+      set_state(claimer, CLAIMER_READY);
+      return CLAIMER_EV_READY;
+    case CLAIMER_SYNCING:
+      return on_synced(claimer, reply, err);
+    case CLAIMER_PROBING:
+      set_state(claimer, CLAIMER_READY);
+      return PQntuples(reply->results[0]) > 0 ? CLAIMER_EV_FOUND : CLAIMER_EV_NOTHING;
+    case CLAIMER_CLAIMING:
+      return on_claimed(claimer, now_us, err);
+    case CLAIMER_LOOKING:
+      return on_looked(claimer, reply, err);
+    case CLAIMER_TOUCHING:
+      set_state(claimer, claimer->is_in_transaction ? CLAIMER_OPEN : CLAIMER_READY);
+      return CLAIMER_EV_NONE;
+    case CLAIMER_SETTLING:
+      return on_settled(claimer, reply, now_us, err);
+    case CLAIMER_GIVING_BACK:
+      set_state(claimer, CLAIMER_READY);
+      return CLAIMER_EV_GIVEN_BACK;
+    case CLAIMER_CLOSED:
+    case CLAIMER_CONNECTING:
+    case CLAIMER_READY:
+    case CLAIMER_OPEN:
+      break;
+  }
+  assert(!"a reply in a state that expects none");
+  return CLAIMER_EV_NONE;
+}
+
+enum claimer_event claimer_drive(struct claimer *claimer, int64_t now_us, struct err *err) {
+  switch (pg_drive(claimer->pg, now_us, err)) {
+    case PG_EV_NONE:
+      return CLAIMER_EV_NONE;
+    case PG_EV_OPEN:
+      return set_up(claimer, now_us, err) == 0 ? CLAIMER_EV_NONE : CLAIMER_EV_LOST;
+    case PG_EV_REPLY:
+      return on_reply(claimer, now_us, err);
+    case PG_EV_LOST:
+      claimer_close(claimer);
+      return CLAIMER_EV_LOST;
+  }
+  return CLAIMER_EV_NONE;
+}
+
+struct batch *claimer_take_batch(struct claimer *claimer) {
+  struct batch *batch = claimer->batch;
+  claimer->batch = NULL;
+  return batch;
+}
+
+int claimer_held(const struct claimer *claimer, const struct held **out) {
+  *out = claimer->held;
+  return claimer->held_n;
+}

@@ -1,0 +1,155 @@
+/*
+ * The aggregates that may not be claimed for now.
+ *
+ * Owns: the set, and its form as a parameter.  Run by: the coordinator's thread.
+ */
+#include "outboxd/held_back.h"
+
+#include <stdlib.h>
+#include <uthash.h>
+
+#include "outboxd/pgarray.h"
+
+struct entry {
+  int64_t key;
+  enum held_reason reason;
+  int64_t due_us;
+  bool is_kept; /* scratch of held_back_keep_dead */
+  UT_hash_handle hh;
+};
+
+struct held_back {
+  struct entry *entries;
+  int n[HELD_REASONS_N];
+  struct buf param;
+  bool is_param_stale;
+  int64_t next_due_us; /* a lower bound of all due times */
+};
+
+int held_back_new(struct held_back **out, struct err *err) {
+  *out = calloc(1, sizeof **out);
+  if (*out == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the aggregates held back");
+  }
+  (*out)->next_due_us = INT64_MAX;
+  return 0;
+}
+
+static void drop(struct held_back *held_back, struct entry *entry) {
+  held_back->n[entry->reason]--;
+  held_back->is_param_stale = true;
+  HASH_DEL(held_back->entries, entry);
+  free(entry);
+}
+
+void held_back_free(struct held_back *held_back) {
+  if (held_back == NULL) {
+    return;
+  }
+  struct entry *entry = NULL;
+  struct entry *next = NULL;
+  HASH_ITER(hh, held_back->entries, entry, next) {
+    drop(held_back, entry);
+  }
+  buf_free(&held_back->param);
+  free(held_back);
+}
+
+static struct entry *find(const struct held_back *held_back, int64_t key) {
+  struct entry *entry = NULL;
+  HASH_FIND(hh, held_back->entries, &key, sizeof key, entry);
+  return entry;
+}
+
+bool held_back_has(const struct held_back *held_back, int64_t key) {
+  return find(held_back, key) != NULL;
+}
+
+int held_back_add(struct held_back *held_back, int64_t key, enum held_reason reason, int64_t due_us, struct err *err) {
+  struct entry *entry = find(held_back, key);
+  held_back->next_due_us = due_us < held_back->next_due_us ? due_us : held_back->next_due_us;
+  if (entry != NULL) {
+    if (reason > entry->reason) {
+      held_back->n[entry->reason]--;
+      held_back->n[reason]++;
+      entry->reason = reason;
+    }
+    entry->due_us = due_us > entry->due_us ? due_us : entry->due_us;
+    return 0;
+  }
+  entry = calloc(1, sizeof *entry);
+  if (entry == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory to hold an aggregate back");
+  }
+  entry->key = key;
+  entry->reason = reason;
+  entry->due_us = due_us;
+  HASH_ADD(hh, held_back->entries, key, sizeof entry->key, entry);
+  held_back->n[reason]++;
+  held_back->is_param_stale = true;
+  return 0;
+}
+
+int held_back_release_due(struct held_back *held_back, int64_t now_us) {
+  int released_n = 0;
+  int64_t next_due_us = INT64_MAX;
+  struct entry *entry = NULL;
+  struct entry *next = NULL;
+  HASH_ITER(hh, held_back->entries, entry, next) {
+    if (entry->due_us <= now_us) {
+      drop(held_back, entry);
+      released_n++;
+    } else {
+      next_due_us = entry->due_us < next_due_us ? entry->due_us : next_due_us;
+    }
+  }
+  held_back->next_due_us = next_due_us;
+  return released_n;
+}
+
+int held_back_keep_dead(struct held_back *held_back, const int64_t *keys, int n, struct err *err) {
+  for (int i = 0; i < n; i++) {
+    if (held_back_add(held_back, keys[i], HELD_DEAD, INT64_MAX, err) != 0) {
+      return -1;
+    }
+    find(held_back, keys[i])->is_kept = true;
+  }
+  int left_n = 0;
+  struct entry *entry = NULL;
+  struct entry *next = NULL;
+  HASH_ITER(hh, held_back->entries, entry, next) {
+    if (entry->reason == HELD_DEAD && !entry->is_kept) {
+      drop(held_back, entry);
+      left_n++;
+    } else {
+      entry->is_kept = false;
+    }
+  }
+  return left_n;
+}
+
+int64_t held_back_next_due_us(const struct held_back *held_back) {
+  return held_back->next_due_us;
+}
+
+int held_back_n(const struct held_back *held_back, enum held_reason reason) {
+  return held_back->n[reason];
+}
+
+int held_back_param(struct held_back *held_back, const struct buf **out, struct err *err) {
+  unsigned n = HASH_COUNT(held_back->entries);
+  if (held_back->is_param_stale) {
+    buf_reset(&held_back->param);
+    if (pgarray_begin(&held_back->param, PGARRAY_INT8, (int)n, err) != 0) {
+      return -1;
+    }
+    for (const struct entry *entry = held_back->entries; entry != NULL; entry = entry->hh.next) {
+      if (pgarray_int8(&held_back->param, entry->key, err) != 0) {
+        return -1;
+      }
+    }
+    held_back->is_param_stale = false;
+  }
+  *out = n > 0 ? &held_back->param : NULL;
+  return 0;
+}

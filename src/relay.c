@@ -1,0 +1,304 @@
+/*
+ * `outboxd run`: ties the parts together.
+ *
+ * Owns: everything that lives as long as the relay.  Run by: the main thread, which takes the signals, prints the statistics and watches the
+ * shutdown's deadline.  Never: relays anything itself.
+ */
+#include "outboxd/relay.h"
+
+#include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "outboxd/backoff.h"
+#include "outboxd/clock.h"
+#include "outboxd/coordinator.h"
+#include "outboxd/log.h"
+#include "outboxd/pg.h"
+#include "outboxd/publisher.h"
+#include "outboxd/queue.h"
+#include "outboxd/stats.h"
+#include "outboxd/stop.h"
+#include "outboxd/table.h"
+#include "outboxd/template.h"
+#include "outboxd/url.h"
+
+#define ABORT_GRACE_US 2000000 /* after that the process ends without its threads */
+
+struct relay {
+  const struct cfg *cfg;
+  struct stop *drain;
+  struct stop *abort;
+  struct stop *finished;
+  struct template *template;
+  struct url url;
+  struct table *table;
+  char *fleet; /* what all processes have to agree on */
+  struct queue *notes;
+  struct publisher **publishers;
+  struct coordinator *coordinator;
+  struct stats *stats;
+};
+
+/* The signal handler's view: the tokens of the one relay of this process. */
+static struct stop *_Atomic signal_drain;
+static struct stop *_Atomic signal_abort;
+
+/* The first signal drains, the second ends at once.  stop_set is async-signal-safe. */
+static void on_signal(int number) {
+  (void)number;
+  struct stop *drain = atomic_load(&signal_drain);
+  struct stop *abort = atomic_load(&signal_abort);
+  if (drain != NULL && !stop_is_set(drain)) {
+    stop_set(drain);
+  } else if (abort != NULL) {
+    stop_set(abort);
+  }
+}
+
+static void take_signals(struct relay *relay) {
+  struct sigaction action = {.sa_handler = on_signal};
+  sigemptyset(&action.sa_mask);
+  atomic_store(&signal_drain, relay->drain);
+  atomic_store(&signal_abort, relay->abort);
+  (void)sigaction(SIGTERM, &action, NULL);
+  (void)sigaction(SIGINT, &action, NULL);
+  action.sa_handler = SIG_IGN;
+  (void)sigaction(SIGPIPE, &action, NULL);
+}
+
+static void leave_signals(void) {
+  struct sigaction action = {.sa_handler = SIG_IGN};
+  (void)sigaction(SIGTERM, &action, NULL);
+  (void)sigaction(SIGINT, &action, NULL);
+  atomic_store(&signal_drain, NULL);
+  atomic_store(&signal_abort, NULL);
+}
+
+/* Only the main thread takes signals: threads inherit the mask. */
+static void block_signals(bool is_blocked) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  (void)pthread_sigmask(is_blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+/* -------------------------------------------------------------------------------------------------- starting */
+
+static void pause_until(const struct stop *stop, int64_t wait_us) {
+  struct pollfd fd = {.fd = stop_fd(stop), .events = POLLIN};
+  (void)poll(&fd, 1, (int)(wait_us / 1000));
+}
+
+/* Connects and reads the table's layout; waits for a server that is not there yet. */
+static int load_table(struct relay *relay, struct err *err) {
+  struct backoff backoff = {.first_ms = 100, .max_ms = 5000};
+  struct pg *pg = NULL;
+  int rc = -1;
+  int64_t down_us = 0;
+  if (pg_new(relay->cfg->database, "start", relay->cfg->session_timeout_ms, &pg, err) != 0) {
+    return -1;
+  }
+  while (!stop_is_set(relay->drain)) {
+    err_clear(err);
+    if (pg_connect(pg, relay->drain, err) == 0 &&
+        table_load(pg, relay->cfg, relay->drain, &relay->table, err) == 0) {
+      rc = 0;
+      break;
+    }
+    pg_close(pg);
+    if (err->class != ERR_RETRY || stop_is_set(relay->drain)) {
+      break;
+    }
+    if (down_us == 0) {
+      down_us = clock_now_us();
+      log_event(LOG_ERROR, "postgres_down", err->text, LOG_STR("session", "start"), LOG_STR("code", err->code));
+    }
+    pause_until(relay->drain, backoff_next_us(&backoff));
+  }
+  if (rc == 0 && down_us != 0) {
+    log_event(LOG_INFO, "postgres_up", "PostgreSQL answers",
+              LOG_REAL("down_seconds", (double)(clock_now_us() - down_us) / 1e6));
+  }
+  pg_free(pg);
+  return rc;
+}
+
+/* Beside the streams in Redis stands what every process of the fleet has to agree on. */
+static int describe_fleet(struct relay *relay, struct err *err) {
+  json_t *fleet = json_pack("{s:i, s:s, s:s}", "lanes", relay->cfg->lanes_n, "table", relay->table->name, "database",
+                            relay->table->database);
+  relay->fleet = fleet != NULL ? json_dumps(fleet, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+  json_decref(fleet);
+  return relay->fleet != NULL ? 0 : err_set(err, ERR_RETRY, "ENOMEM", "no memory to describe the fleet");
+}
+
+static int start_publishers(struct relay *relay, struct err *err) {
+  size_t n = (size_t)relay->cfg->publishers_n;
+  relay->publishers = calloc(n, sizeof *relay->publishers);
+  if (relay->publishers == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for %zu publishers", n);
+  }
+  for (size_t i = 0; i < n; i++) {
+    if (publisher_start(relay->cfg, &relay->url, relay->template, relay->fleet, (int)i, relay->notes, relay->abort,
+                        &relay->publishers[i], err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static int start(struct relay *relay, struct err *err) {
+  const struct cfg *cfg = relay->cfg;
+  if (stop_new(&relay->drain, err) != 0 || stop_new(&relay->abort, err) != 0 || stop_new(&relay->finished, err) != 0) {
+    return -1;
+  }
+  take_signals(relay);
+  if (template_parse(cfg->stream, &relay->template, err) != 0 || url_parse(cfg->redis, &relay->url, err) != 0) {
+    return -1;
+  }
+  if (load_table(relay, err) != 0 || describe_fleet(relay, err) != 0 || queue_new(&relay->notes, true, err) != 0) {
+    return -1;
+  }
+  block_signals(true);
+  int rc = start_publishers(relay, err);
+  if (rc == 0) {
+    rc = coordinator_start(cfg, relay->table, relay->publishers, relay->notes, relay->drain, relay->abort,
+                           relay->finished, &relay->coordinator, err);
+  }
+  block_signals(false);
+  if (rc != 0) {
+    return -1;
+  }
+  return stats_new(cfg, relay->coordinator, relay->publishers, &relay->stats, err);
+}
+
+static void log_start(const struct relay *relay) {
+  const struct cfg *cfg = relay->cfg;
+  char redis[256];
+  url_describe(&relay->url, redis, sizeof redis);
+  log_event(LOG_INFO, "relay_started", "the relay runs", LOG_STR("version", OUTBOXD_VERSION), LOG_INT("pid", getpid()),
+            LOG_STR("database", relay->table->database), LOG_STR("table", relay->table->name),
+            LOG_BOOL("is_partitioned", relay->table->is_partitioned), LOG_STR("redis", redis),
+            LOG_STR("stream", cfg->stream), LOG_INT("lanes", cfg->lanes_n), LOG_INT("claimers", cfg->claimers_n),
+            LOG_INT("publishers", cfg->publishers_n), LOG_INT("batch", cfg->batch_n),
+            LOG_INT("max_attempts", cfg->max_attempts_n));
+}
+
+/* -------------------------------------------------------------------------------------------------- running */
+
+static void watch(struct relay *relay) {
+  const struct cfg *cfg = relay->cfg;
+  int64_t next_stats_us = clock_now_us() + cfg->stats_every_ms * 1000;
+  int64_t shutdown_us = INT64_MAX;
+  int64_t give_up_us = INT64_MAX;
+  while (!stop_is_set(relay->finished)) {
+    int64_t now_us = clock_now_us();
+    if (cfg->stats_every_ms > 0 && now_us >= next_stats_us) {
+      stats_log(relay->stats);
+      next_stats_us = now_us + cfg->stats_every_ms * 1000;
+    }
+    if (shutdown_us == INT64_MAX && stop_is_set(relay->drain)) {
+      shutdown_us = now_us + cfg->shutdown_timeout_ms * 1000;
+      log_event(LOG_INFO, "relay_stopping", "no new claims; what is in flight is being settled",
+                LOG_REAL("timeout_seconds", (double)cfg->shutdown_timeout_ms / 1e3));
+    }
+    if (now_us >= shutdown_us && !stop_is_set(relay->abort)) {
+      log_event(LOG_ERROR, "shutdown_timeout", "what was in flight could not be settled in time and is given back",
+                LOG_REAL("timeout_seconds", (double)cfg->shutdown_timeout_ms / 1e3));
+      stop_set(relay->abort);
+    }
+    if (stop_is_set(relay->abort) && give_up_us == INT64_MAX) {
+      give_up_us = now_us + ABORT_GRACE_US;
+    }
+    if (now_us >= give_up_us) {
+      log_event(LOG_CRITICAL, "relay_killed", "a thread does not end; the process ends without it",
+                LOG_INT("pid", getpid()));
+      _exit(1);
+    }
+    int64_t until_us = cfg->stats_every_ms > 0 ? next_stats_us : INT64_MAX;
+    until_us = shutdown_us < until_us && !stop_is_set(relay->abort) ? shutdown_us : until_us;
+    until_us = give_up_us < until_us ? give_up_us : until_us;
+    struct pollfd fds[] = {
+        {.fd = stop_fd(relay->finished), .events = POLLIN},
+        {.fd = stop_is_set(relay->drain) ? -1 : stop_fd(relay->drain), .events = POLLIN},
+        {.fd = stop_is_set(relay->abort) ? -1 : stop_fd(relay->abort), .events = POLLIN},
+    };
+    (void)poll(fds, 3, clock_poll_timeout_ms(until_us, now_us));
+  }
+}
+
+/* -------------------------------------------------------------------------------------------------- stopping */
+
+static void drop_note(struct note *note) {
+  journal_names_free(note->names);
+  free(note);
+}
+
+/* The mirror of start; returns the coordinator's verdict. */
+static int stop_all(struct relay *relay, int status, struct err *err) {
+  stats_free(relay->stats);
+  if (relay->coordinator != NULL) {
+    struct err why = ERR_INIT;
+    stop_set(relay->drain);
+    status = coordinator_join(relay->coordinator, &why);
+    if (why.class != ERR_NONE) {
+      *err = why;
+    }
+  }
+  stop_set(relay->abort); /* nothing is in flight any more: publishers need not wait for Redis */
+  for (int i = 0; relay->publishers != NULL && i < relay->cfg->publishers_n; i++) {
+    publisher_stop(relay->publishers[i]);
+  }
+  free(relay->publishers);
+  coordinator_free(relay->coordinator);
+  if (relay->notes != NULL) {
+    struct queue_item *item = NULL;
+    queue_close(relay->notes);
+    if (queue_take(relay->notes, 0, &item) == QUEUE_ITEMS) {
+      while (item != NULL) {
+        struct queue_item *next = item->next;
+        drop_note((struct note *)item);
+        item = next;
+      }
+    }
+  }
+  queue_free(relay->notes);
+  free(relay->fleet);
+  table_free(relay->table);
+  url_fini(&relay->url);
+  template_free(relay->template);
+  leave_signals();
+  stop_free(relay->finished);
+  stop_free(relay->abort);
+  stop_free(relay->drain);
+  return status;
+}
+
+int relay_run(const struct cfg *cfg, struct err *err) {
+  struct relay relay = {.cfg = cfg};
+  int status = 1;
+  bool is_stopped_early = false;
+  if (start(&relay, err) == 0) {
+    log_start(&relay);
+    watch(&relay);
+    stats_log(relay.stats);
+    status = 0;
+  } else if (relay.drain != NULL && stop_is_set(relay.drain)) {
+    is_stopped_early = true; /* by a signal, while it waited for a server */
+    err_clear(err);
+    status = 0;
+  }
+  status = stop_all(&relay, status, err);
+  if (err->class == ERR_NONE) {
+    log_event(LOG_INFO, "relay_stopped", is_stopped_early ? "stopped before anything was relayed" : "the relay has ended",
+              LOG_INT("status", status));
+  }
+  return status;
+}

@@ -1,0 +1,326 @@
+/*
+ * The outbox table as the catalog describes it, and the SQL made for it.
+ *
+ * Owns: the statements' texts and the names of the partitions.  Loaded on the main thread; the list of partitions is the coordinator's.
+ * Never: changes anything in the database.
+ */
+#include "outboxd/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "build/gen/embed.h"
+#include "outboxd/buf.h"
+#include "outboxd/log.h"
+#include "outboxd/sql.h"
+
+/* A payload stored in at least so many bytes is measured exactly before it is claimed; below, its size is estimated. */
+#define EXACT_FROM_BYTES "8192"
+/* What an uncompressed payload may grow by when it is printed: numbers and escapes of jsonb. */
+#define PRINTED_PER_STORED "2"
+/* What is kept of a message's error. */
+#define ERROR_CHARS 1000
+
+enum { WANT_INT, WANT_TEXT, WANT_ID, WANT_PAYLOAD, WANT_TIME };
+
+/* The columns of the pattern. */
+static const struct {
+  const char *name;
+  int want;
+  bool is_optional;
+} wanted[] = {
+    {"id", WANT_INT, false},           {"message_id", WANT_ID, false},   {"aggregate_type", WANT_TEXT, false},
+    {"aggregate_id", WANT_ID, false},  {"event_type", WANT_TEXT, false}, {"payload", WANT_PAYLOAD, false},
+    {"attempts", WANT_INT, false},     {"last_error", WANT_TEXT, false}, {"created_at", WANT_TIME, false},
+    {"published_at", WANT_TIME, false}, {"headers", WANT_PAYLOAD, true},
+};
+
+/* Types each kind of column may have, as format_type prints them without a modifier. */
+static const char *const types_of[] = {
+    [WANT_INT] = " smallint integer bigint ",
+    [WANT_TEXT] = " text character varying character ",
+    [WANT_ID] = " text character varying character uuid smallint integer bigint ",
+    [WANT_PAYLOAD] = " json jsonb text character varying ",
+    [WANT_TIME] = " timestamp with time zone timestamp without time zone ",
+};
+
+/* "character varying(255)" is of type "character varying". */
+static bool is_type_allowed(const char *type, int want) {
+  char padded[128];
+  const char *paren = strchr(type, '(');
+  int head = paren != NULL ? (int)(paren - type) : (int)strlen(type);
+  const char *tail = paren != NULL && strchr(paren, ')') != NULL ? strchr(paren, ')') + 1 : "";
+  (void)snprintf(padded, sizeof padded, " %.*s%s ", head, type, tail);
+  return strstr(types_of[want], padded) != NULL;
+}
+
+static void list_types(int want, char *out, size_t n) {
+  static const char *const readable[] = {
+      [WANT_INT] = "smallint, integer or bigint",
+      [WANT_TEXT] = "text or varchar",
+      [WANT_ID] = "text, varchar, uuid, integer or bigint",
+      [WANT_PAYLOAD] = "jsonb, json or text",
+      [WANT_TIME] = "timestamptz or timestamp",
+  };
+  (void)snprintf(out, n, "%s", readable[want]);
+}
+
+/* Checks the columns; fills has_headers and which of the texts may be NULL. */
+static int check_columns(const PGresult *columns, struct table *table, bool is_nullable[], struct err *err) {
+  for (size_t w = 0; w < sizeof wanted / sizeof wanted[0]; w++) {
+    int row = 0;
+    while (row < PQntuples(columns) && strcmp(PQgetvalue(columns, row, 0), wanted[w].name) != 0) {
+      row++;
+    }
+    if (row == PQntuples(columns)) {
+      if (wanted[w].is_optional) {
+        continue;
+      }
+      return err_set(err, ERR_FATAL, "missing_column",
+                     "table %s has no column %s; docs/schema.md shows the columns an outbox table needs, "
+                     "`outboxd init` creates such a table",
+                     table->name, wanted[w].name);
+    }
+    const char *type = PQgetvalue(columns, row, 1);
+    if (!is_type_allowed(type, wanted[w].want)) {
+      char allowed[64];
+      list_types(wanted[w].want, allowed, sizeof allowed);
+      return err_set(err, ERR_FATAL, "column_type", "column %s of table %s is of type %s; it has to be %s",
+                     wanted[w].name, table->name, type, allowed);
+    }
+    is_nullable[w] = PQgetvalue(columns, row, 2)[0] == 't';
+    if (wanted[w].is_optional) {
+      table->has_headers = true;
+    }
+    if (strcmp(wanted[w].name, "last_error") == 0) {
+      long modifier = strtol(PQgetvalue(columns, row, 3), NULL, 10);
+      table->error_chars = modifier > 4 && modifier - 4 < ERROR_CHARS ? (int)modifier - 4 : ERROR_CHARS;
+    }
+  }
+  return 0;
+}
+
+static bool may_be_null(const bool is_nullable[], const char *name) {
+  for (size_t w = 0; w < sizeof wanted / sizeof wanted[0]; w++) {
+    if (strcmp(wanted[w].name, name) == 0) {
+      return is_nullable[w];
+    }
+  }
+  return true;
+}
+
+/* "m.name::text", or with an empty text for NULL when the column allows it. */
+static void text_of(const bool is_nullable[], const char *name, char *out, size_t n) {
+  (void)snprintf(out, n, may_be_null(is_nullable, name) ? "coalesce(m.%s::text, '')" : "m.%s::text", name);
+}
+
+/* The statements' variable parts.  Two sizes of a payload: a bound before it is read, and what it takes compressed. */
+static int make_statements(struct table *table, const struct cfg *cfg, const bool is_nullable[], struct err *err) {
+  char type[64];
+  char id[64];
+  char hash[160];
+  char key[320];
+  char lane[256];
+  char look[1024];
+  text_of(is_nullable, "aggregate_type", type, sizeof type);
+  text_of(is_nullable, "aggregate_id", id, sizeof id);
+  /* "C" makes equal what is equal byte for byte; for the usual collations it changes nothing. */
+  (void)snprintf(hash, sizeof hash, "hashtextextended(%s COLLATE \"C\", 0)", id);
+  (void)snprintf(key, sizeof key, "hashtextextended(%s COLLATE \"C\", %s)", type, hash);
+  (void)snprintf(lane, sizeof lane, "((%s %% %d + %d) %% %d)::int4", hash, cfg->lanes_n, cfg->lanes_n, cfg->lanes_n);
+  const char *one_look =
+      "CASE WHEN pg_column_size(m.%s) >= " EXACT_FROM_BYTES " THEN octet_length(m.%s::text)"
+      " WHEN pg_column_compression(m.%s) IS NULL THEN coalesce(pg_column_size(m.%s), 0) * " PRINTED_PER_STORED
+      " ELSE pg_column_size(m.%s) * $7::int4 END";
+  char headers_look[512] = "";
+  char payload_look[512];
+  /* The formats are literals of this function; both take the column's name five times. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+  (void)snprintf(payload_look, sizeof payload_look, one_look, "payload", "payload", "payload", "payload", "payload");
+  if (table->has_headers) {
+    (void)snprintf(headers_look, sizeof headers_look, one_look, "headers", "headers", "headers", "headers", "headers");
+  }
+#pragma GCC diagnostic pop
+  (void)snprintf(look, sizeof look, "(%s%s%s)", payload_look, table->has_headers ? " + " : "", headers_look);
+
+  const struct sql_var vars[] = {
+      {"table", table->name},
+      {"attempts", may_be_null(is_nullable, "attempts") ? "coalesce(m.attempts, 0)::int4" : "m.attempts::int4"},
+      {"lane", lane},
+      {"lane_hash", hash},
+      {"aggregate_key", key},
+      {"look_bytes", look},
+      {"compressed_bytes",
+       "(CASE WHEN pg_column_compression(m.payload) IS NULL THEN 0 ELSE pg_column_size(m.payload) END)"},
+      {"headers", table->has_headers ? ", m.headers::text" : ""},
+      {NULL, NULL},
+  };
+  const struct {
+    const char *from;
+    char **to;
+  } statements[] = {
+      {embed_claim_sql, &table->claim},   {embed_probe_sql, &table->probe},
+      {embed_passed_sql, &table->passed}, {embed_still_pending_sql, &table->still_pending},
+      {embed_dead_keys_sql, &table->dead_keys},
+  };
+  for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
+    if (sql_expand(statements[i].from, vars, statements[i].to, err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+/* Fills oid, name, database from the first query's row, or says why the relation cannot be an outbox. */
+static int check_relation(const PGresult *rows, const struct cfg *cfg, struct table *table, struct err *err) {
+  if (PQntuples(rows) == 0) {
+    return err_set(err, ERR_FATAL, "unknown_table",
+                   "there is no table %s in this database (or not in the search_path); `outboxd init` creates it",
+                   cfg->table);
+  }
+  const char *kind = PQgetvalue(rows, 0, 1);
+  table->oid = (uint32_t)strtoul(PQgetvalue(rows, 0, 0), NULL, 10);
+  table->name = strdup(PQgetvalue(rows, 0, 2));
+  table->database = strdup(PQgetvalue(rows, 0, 3));
+  if (table->name == NULL || table->database == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for a table's name");
+  }
+  if (kind[0] != 'r' && kind[0] != 'p') {
+    return err_set(err, ERR_FATAL, "not_a_table",
+                   "%s is not a table or a partitioned table but a relation of kind \"%s\"; name the outbox table itself",
+                   table->name, kind);
+  }
+  table->is_partitioned = kind[0] == 'p';
+  const char *user = PQgetvalue(rows, 0, 4);
+  if (PQgetvalue(rows, 0, 5)[0] != 't' || PQgetvalue(rows, 0, 6)[0] != 't') {
+    return err_set(err, ERR_FATAL, "missing_privilege",
+                   "user %s may not %s table %s; GRANT SELECT, UPDATE (attempts, last_error, published_at) ON %s TO %s",
+                   user, PQgetvalue(rows, 0, 5)[0] != 't' ? "read" : "update", table->name, table->name, user);
+  }
+  return 0;
+}
+
+static int check_leaves(const PGresult *rows, struct table *table, struct err *err) {
+  for (int row = 0; row < PQntuples(rows); row++) {
+    const char *name = PQgetvalue(rows, row, 1);
+    if (PQgetvalue(rows, row, 2)[0] != 't') {
+      return err_set(err, ERR_FATAL, "missing_privilege",
+                     "missing privileges on %s: outboxd settles in the partition itself; "
+                     "GRANT SELECT, UPDATE (attempts, last_error, published_at) ON %s to its role",
+                     name, name);
+    }
+    if (PQgetvalue(rows, row, 3)[0] != 't') {
+      log_event(LOG_WARNING, "no_pending_index",
+                "no index on (id) WHERE published_at IS NULL: claiming will be slow; `outboxd init` adds it",
+                LOG_STR("table", name));
+    }
+    if (table_add_leaf(table, (uint32_t)strtoul(PQgetvalue(rows, row, 0), NULL, 10), name, err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+int table_load(struct pg *pg, const struct cfg *cfg, const struct stop *stop, struct table **out, struct err *err) {
+  bool is_nullable[sizeof wanted / sizeof wanted[0]] = {false};
+  const char *values[] = {cfg->table};
+  const struct pg_step steps[] = {
+      {.kind = PG_QUERY, .sql = embed_layout_table_sql, .params_n = 1, .values = values},
+      {.kind = PG_QUERY, .sql = embed_layout_columns_sql, .params_n = 1, .values = values},
+      {.kind = PG_QUERY, .sql = embed_layout_leaves_sql, .params_n = 1, .values = values},
+  };
+  *out = NULL;
+  struct table *table = calloc(1, sizeof *table);
+  if (table == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the table's description");
+  }
+  if (pg_call(pg, steps, 3, cfg->session_timeout_ms, stop, err) != 0) {
+    (void)err_wrap(err, "looking up table %s", cfg->table);
+    goto fail;
+  }
+  const struct pg_reply *reply = pg_reply(pg);
+  if (check_relation(reply->results[0], cfg, table, err) != 0 ||
+      check_columns(reply->results[1], table, is_nullable, err) != 0 ||
+      make_statements(table, cfg, is_nullable, err) != 0 || check_leaves(reply->results[2], table, err) != 0) {
+    goto fail;
+  }
+  *out = table;
+  return 0;
+fail:
+  table_free(table);
+  return -1;
+}
+
+static void clear_leaf(struct leaf *leaf) {
+  free(leaf->name);
+  free(leaf->settle_published);
+  free(leaf->settle_failed);
+}
+
+void table_forget_leaves(struct table *table) {
+  for (int i = 0; i < table->leaves_n; i++) {
+    clear_leaf(&table->leaves[i]);
+  }
+  free(table->leaves);
+  table->leaves = NULL;
+  table->leaves_n = 0;
+}
+
+void table_free(struct table *table) {
+  if (table == NULL) {
+    return;
+  }
+  table_forget_leaves(table);
+  free(table->name);
+  free(table->database);
+  free(table->claim);
+  free(table->probe);
+  free(table->passed);
+  free(table->still_pending);
+  free(table->dead_keys);
+  free(table);
+}
+
+const struct leaf *table_find_leaf(const struct table *table, uint32_t oid) {
+  for (int i = 0; i < table->leaves_n; i++) {
+    if (table->leaves[i].oid == oid) {
+      return &table->leaves[i];
+    }
+  }
+  return NULL;
+}
+
+int table_add_leaf(struct table *table, uint32_t oid, const char *name, struct err *err) {
+  struct leaf leaf = {.oid = oid, .name = strdup(name)};
+  char error_chars[16];
+  (void)snprintf(error_chars, sizeof error_chars, "%d", table->error_chars);
+  const struct sql_var vars[] = {{"leaf", name}, {"error_chars", error_chars}, {NULL, NULL}};
+  if (leaf.name == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for a partition's name");
+  }
+  struct leaf *grown = NULL;
+  if (sql_expand(embed_settle_published_sql, vars, &leaf.settle_published, err) != 0 ||
+      sql_expand(embed_settle_failed_sql, vars, &leaf.settle_failed, err) != 0) {
+    goto fail;
+  }
+  for (int i = 0; i < table->leaves_n; i++) {
+    if (table->leaves[i].oid == oid) {
+      clear_leaf(&table->leaves[i]);
+      table->leaves[i] = leaf;
+      return 0;
+    }
+  }
+  grown = realloc(table->leaves, ((size_t)table->leaves_n + 1) * sizeof *grown);
+  if (grown == NULL) {
+    (void)err_set(err, ERR_RETRY, "ENOMEM", "no memory for a partition");
+    goto fail;
+  }
+  table->leaves = grown;
+  table->leaves[table->leaves_n++] = leaf;
+  return 0;
+fail:
+  clear_leaf(&leaf);
+  return -1;
+}
