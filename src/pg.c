@@ -465,10 +465,17 @@ struct pg_step pg_setup_step(const struct pg *pg) {
       .kind = PG_QUERY, .sql = embed_session_sql, .params_n = 1, .values = pg->setup_values};
 }
 
-int pg_setup_check(const struct pg *pg, const PGresult *result, struct err *err) {
+static int check_version(const struct pg *pg, struct err *err) {
   if (PQserverVersion(pg->conn) < OLDEST_SERVER_VERSION) {
     return err_set(err, ERR_FATAL, "server_version", "PostgreSQL %d is too old: outboxd needs 14 or newer",
                    PQserverVersion(pg->conn) / 10000);
+  }
+  return 0;
+}
+
+int pg_setup_check(const struct pg *pg, const PGresult *result, struct err *err) {
+  if (check_version(pg, err) != 0) {
+    return -1;
   }
   if (result == NULL || PQntuples(result) != 1 || PQnfields(result) < 1) {
     return err_set(err, ERR_BUG, "session", "the session set-up returned no row");
@@ -523,10 +530,9 @@ int pg_connect(struct pg *pg, const struct stop *stop, struct err *err) {
     return -1;
   }
   struct pg_step step = pg_setup_step(pg);
-  if (PQserverVersion(pg->conn) < OLDEST_SERVER_VERSION) {
-    (void)pg_setup_check(pg, NULL, err);
-  } else if (pg_call(pg, &step, 1, pg->timeout_ms, stop, err) == 0 &&
-             pg_setup_check(pg, pg->reply.results[0], err) == 0) {
+  /* An old server would choke on the settings; its version says it better. */
+  if (check_version(pg, err) == 0 && pg_call(pg, &step, 1, pg->timeout_ms, stop, err) == 0 &&
+      pg_setup_check(pg, pg->reply.results[0], err) == 0) {
     return 0;
   }
   pg_close(pg);
