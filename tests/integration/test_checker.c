@@ -26,18 +26,21 @@ struct scene {
   struct check_report report;
 };
 
-static const char *const names[] = {"message_id", "aggregate_type", "aggregate_id", "event_type", "payload", "created_at", "headers"};
+static const char *const names[] = {"message_id", "aggregate_type", "aggregate_id", "event_type",
+                                    "payload",    "created_at",     "headers"};
 
 /* Publishes every row as the contract says, in id order, and marks it. */
 static void publish_all(struct scene *scene, const char *stream_sql, bool has_headers) {
-  PGresult *rows = db_rows(scene->conn,
-                           "SELECT %s, message_id, aggregate_type, aggregate_id, event_type, payload::text, "
-                           "to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')%s FROM (SELECT *, "
-                           "((hashtextextended(aggregate_id::text, 0) %% %d) + %d) %% %d AS lane FROM %s) s ORDER BY id",
-                           stream_sql, has_headers ? ", headers::text" : "", LANES_N, LANES_N, LANES_N, TABLE);
+  PGresult *rows =
+      db_rows(scene->conn,
+              "SELECT %s, message_id, aggregate_type, aggregate_id, event_type, payload::text, "
+              "to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')%s FROM (SELECT *, "
+              "((hashtextextended(aggregate_id::text, 0) %% %d) + %d) %% %d AS lane FROM %s) s ORDER BY id",
+              stream_sql, has_headers ? ", headers::text" : "", LANES_N, LANES_N, LANES_N, TABLE);
   for (int row = 0; row < PQntuples(rows); row++) {
     const char *values[7];
-    for (int i = 0; i < 7 && i + 1 < PQnfields(rows); i++) values[i] = PQgetvalue(rows, row, i + 1);
+    for (int i = 0; i < 7 && i + 1 < PQnfields(rows); i++)
+      values[i] = PQgetvalue(rows, row, i + 1);
     free(rds_xadd(scene->redis, PQgetvalue(rows, row, 0), "*", has_headers ? 7 : 6, names, values, NULL));
   }
   PQclear(rows);
@@ -48,7 +51,8 @@ static void make_scene(struct scene *scene, enum table_form form) {
   memset(scene, 0, sizeof *scene);
   scene->conn = db_open(stack->conninfo);
   scene->redis = rds_open(stack->redis_url);
-  scene->options = (struct check_options){.conninfo = stack->conninfo, .redis_url = stack->redis_url, .lanes_n = LANES_N};
+  scene->options =
+      (struct check_options){.conninfo = stack->conninfo, .redis_url = stack->redis_url, .lanes_n = LANES_N};
   table_create(stack, scene->conn, form, TABLE);
   table_fill(scene->conn, form, TABLE, MESSAGES_N, 40, 30);
 }
@@ -71,7 +75,8 @@ static void require_found(struct scene *scene, const int64_t expected[CHECK_KIND
   for (int kind = 0; kind < CHECK_KINDS_N; kind++) {
     if (scene->report.found_n[kind] != expected[kind]) {
       check_print(&scene->options, &scene->report, stderr);
-      FAIL("%s: %" PRId64 " found, %" PRId64 " are there", check_kind_name((enum check_kind)kind), scene->report.found_n[kind], expected[kind]);
+      FAIL("%s: %" PRId64 " found, %" PRId64 " are there", check_kind_name((enum check_kind)kind),
+           scene->report.found_n[kind], expected[kind]);
     }
     total += expected[kind];
   }
@@ -79,7 +84,8 @@ static void require_found(struct scene *scene, const int64_t expected[CHECK_KIND
 }
 
 static void require_named(const struct scene *scene, enum check_kind kind, const char *text) {
-  REQUIRE(strstr(scene->report.first[kind][0], text) != NULL, "the finding does not name %s: %s", text, scene->report.first[kind][0]);
+  REQUIRE(strstr(scene->report.first[kind][0], text) != NULL, "the finding does not name %s: %s", text,
+          scene->report.first[kind][0]);
 }
 
 /* The n-th entry (from 0) of a stream, as XRANGE has it; caller frees *page. */
@@ -90,7 +96,8 @@ static const redisReply *entry_at(struct scene *scene, const char *stream, size_
 }
 
 /* Adds a copy of an entry to a stream, its payload changed when payload is not NULL. */
-static void add_copy(struct scene *scene, const char *stream, const redisReply *entry, const char *id, const char *message_id, const char *payload) {
+static void add_copy(struct scene *scene, const char *stream, const redisReply *entry, const char *id,
+                     const char *message_id, const char *payload) {
   const char *values[6];
   size_t bytes[6];
   for (size_t i = 0; i < 6; i++) {
@@ -109,7 +116,8 @@ static void add_copy(struct scene *scene, const char *stream, const redisReply *
 }
 
 /* Writes a stream anew with entries i and j exchanged and entry `altered` (-1: none) given another payload. */
-static void rewrite_stream(struct scene *scene, const char *stream, const redisReply *page, size_t i, size_t j, int altered, const char *payload) {
+static void rewrite_stream(struct scene *scene, const char *stream, const redisReply *page, size_t i, size_t j,
+                           int altered, const char *payload) {
   rds_run(scene->redis, "DEL %s", stream);
   for (size_t n = 0; n < page->elements; n++) {
     size_t from = n == i ? j : n == j ? i : n;
@@ -122,7 +130,9 @@ static bool is_same_aggregate(const redisReply *a, const redisReply *b) {
          strcmp(a->element[1]->element[5]->str, b->element[1]->element[5]->str) == 0;
 }
 
-static const char *message_id_of(const redisReply *entry) { return entry->element[1]->element[1]->str; }
+static const char *message_id_of(const redisReply *entry) {
+  return entry->element[1]->element[1]->str;
+}
 
 /* A stream that holds something. */
 #define STREAM "outbox:{1}"
@@ -132,8 +142,8 @@ static void test_good_streams_pass(void **state) {
   (void)state;
   make_good_scene(&scene);
   require_found(&scene, (const int64_t[CHECK_KINDS_N]){0});
-  REQUIRE(scene.report.rows_n == MESSAGES_N && scene.report.published_n == MESSAGES_N && scene.report.entries_n == MESSAGES_N &&
-              scene.report.streams_n == LANES_N && scene.report.pending_n == 0,
+  REQUIRE(scene.report.rows_n == MESSAGES_N && scene.report.published_n == MESSAGES_N &&
+              scene.report.entries_n == MESSAGES_N && scene.report.streams_n == LANES_N && scene.report.pending_n == 0,
           "the counts are wrong");
   end_scene(&scene);
 }
@@ -143,7 +153,8 @@ static void test_good_stream_an_aggregate_passes(void **state) {
   (void)state;
   make_scene(&scene, TABLE_HEADERS);
   scene.options.stream = "out%%*[x]:{%l}:%t:%i:%e";
-  publish_all(&scene, "'out%*[x]:{' || lane || '}:' || aggregate_type || ':' || aggregate_id || ':' || event_type", true);
+  publish_all(&scene, "'out%*[x]:{' || lane || '}:' || aggregate_type || ':' || aggregate_id || ':' || event_type",
+              true);
   require_found(&scene, (const int64_t[CHECK_KINDS_N]){0});
   REQUIRE(scene.report.streams_n == 40 && scene.report.entries_n == MESSAGES_N, "the counts are wrong");
   end_scene(&scene);
@@ -193,7 +204,8 @@ static void test_swapped_entries_are_out_of_order(void **state) {
   (void)state;
   make_good_scene(&scene);
   const redisReply *entry = entry_at(&scene, STREAM, 5, &page);
-  while (next < page->elements && !is_same_aggregate(entry, page->element[next])) next++;
+  while (next < page->elements && !is_same_aggregate(entry, page->element[next]))
+    next++;
   REQUIRE(next < page->elements, "the aggregate has one message only");
   rewrite_stream(&scene, STREAM, page, 5, next, -1, NULL);
   require_found(&scene, (const int64_t[CHECK_KINDS_N]){[CHECK_OUT_OF_ORDER] = 1});
@@ -258,19 +270,23 @@ static void test_altered_payload_is_found(void **state) {
 }
 
 static void test_wrong_field_names_and_order_are_found(void **state) {
-  static const char *const swapped[] = {"message_id", "aggregate_id", "aggregate_type", "event_type", "payload", "created_at"};
-  static const char *const values[] = {"00000000-0000-4000-8000-000000000001", "order", "1", "x", "{}", "2026-01-31T10:30:00.000000Z"};
+  static const char *const swapped[] = {"message_id", "aggregate_id", "aggregate_type",
+                                        "event_type", "payload",      "created_at"};
+  static const char *const values[] = {"00000000-0000-4000-8000-000000000001", "order", "1", "x", "{}",
+                                       "2026-01-31T10:30:00.000000Z"};
   struct scene scene;
   (void)state;
   make_scene(&scene, TABLE_PLAIN);
   db_exec(scene.conn, "TRUNCATE %s", TABLE);
   for (int i = 1; i <= 4; i++) {
     db_exec(scene.conn,
-            "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload, created_at, published_at) VALUES "
+            "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload, created_at, published_at) "
+            "VALUES "
             "('00000000-0000-4000-8000-00000000000%d', 'order', '1', 'x', '{}', '2026-01-31 14:00:00+03:30', now())",
             TABLE, i);
   }
-  char *stream = db_text(scene.conn, "SELECT 'outbox:{' || ((hashtextextended('1', 0) %% %d) + %d) %% %d || '}'", LANES_N, LANES_N, LANES_N);
+  char *stream = db_text(scene.conn, "SELECT 'outbox:{' || ((hashtextextended('1', 0) %% %d) + %d) %% %d || '}'",
+                         LANES_N, LANES_N, LANES_N);
   const char *copy[6];
   memcpy(copy, values, sizeof copy);
   free(rds_xadd(scene.redis, stream, "*", 6, names, copy, NULL)); /* right */
@@ -304,12 +320,15 @@ static void test_pending_and_dead_are_counted(void **state) {
   struct scene scene;
   (void)state;
   make_good_scene(&scene);
-  db_exec(scene.conn, "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload, attempts) SELECT "
-                      "gen_random_uuid(), 'order', 'x', 'y', '{}', CASE WHEN i <= 3 THEN 10 ELSE 9 END FROM generate_series(1, 8) i", TABLE);
+  db_exec(
+      scene.conn,
+      "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload, attempts) SELECT "
+      "gen_random_uuid(), 'order', 'x', 'y', '{}', CASE WHEN i <= 3 THEN 10 ELSE 9 END FROM generate_series(1, 8) i",
+      TABLE);
   db_exec(scene.conn, "UPDATE %s SET published_at = NULL WHERE id = 5", TABLE); /* written, not yet marked */
   REQUIRE(!check_run(&scene.options, &scene.report), "dead and pending messages go unnoticed");
-  REQUIRE(scene.report.dead_n == 3 && scene.report.pending_n == 6 && scene.report.pending_in_stream_n == 1, "dead %" PRId64 ", pending %" PRId64,
-          scene.report.dead_n, scene.report.pending_n);
+  REQUIRE(scene.report.dead_n == 3 && scene.report.pending_n == 6 && scene.report.pending_in_stream_n == 1,
+          "dead %" PRId64 ", pending %" PRId64, scene.report.dead_n, scene.report.pending_n);
   scene.options.is_dead_ok = true;
   REQUIRE(!check_run(&scene.options, &scene.report), "pending messages go unnoticed");
   scene.options.expect_pending = 6;

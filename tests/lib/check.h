@@ -40,12 +40,13 @@ struct check_options {
 
 struct check_report {
   int64_t rows_n, published_n, pending_n, dead_n;
-  int64_t pending_in_stream_n; /* written but not yet marked: what a crash leaves behind; no fault, the relay settles them */
+  int64_t
+      pending_in_stream_n; /* written but not yet marked: what a crash leaves behind; no fault, the relay settles them */
   int64_t aggregates_n;
   int64_t streams_n, entries_n;
   int64_t found_n[CHECK_KINDS_N];
   char first[CHECK_KINDS_N][CHECK_FIRST_N][CHECK_TEXT_BYTES]; /* the first few of each kind, in words */
-  bool is_pending_wrong, is_dead_wrong; /* against the options */
+  bool is_pending_wrong, is_dead_wrong;                       /* against the options */
   double seconds;
 };
 

@@ -18,17 +18,17 @@ enum check_field { FIELD_TYPE, FIELD_ID, FIELD_EVENT, FIELD_PAYLOAD, FIELD_CREAT
 enum check_row_state { ROW_PENDING, ROW_PUBLISHED, ROW_DEAD };
 
 struct check_stream {
-  UT_hash_handle hh; /* in check.streams by name */
-  int number;        /* in order of appearance, from 1 */
-  bool is_there;     /* Redis has it */
+  UT_hash_handle hh;        /* in check.streams by name */
+  int number;               /* in order of appearance, from 1 */
+  bool is_there;            /* Redis has it */
   size_t largest_row_bytes; /* of the rows that belong here: how large a page may get */
   size_t name_bytes;
   char name[];
 };
 
 struct check_aggregate {
-  UT_hash_handle hh;  /* in check.aggregates by its key: type bytes, NUL, id bytes */
-  int stream_number;  /* that last_id belongs to */
+  UT_hash_handle hh; /* in check.aggregates by its key: type bytes, NUL, id bytes */
+  int stream_number; /* that last_id belongs to */
   int64_t last_id;
 };
 

@@ -7,9 +7,12 @@
 
 #include "check_impl.h"
 
-static const char *const kind_names[CHECK_KINDS_N] = {"lost", "duplicate", "out of order", "phantom", "wrong fields", "wrong stream"};
+static const char *const kind_names[CHECK_KINDS_N] = {"lost",    "duplicate",    "out of order",
+                                                      "phantom", "wrong fields", "wrong stream"};
 
-const char *check_kind_name(enum check_kind kind) { return kind_names[kind]; }
+const char *check_kind_name(enum check_kind kind) {
+  return kind_names[kind];
+}
 
 /* 1234567 as 1,234,567. */
 static const char *grouped(int64_t n, char buf[32]) {
@@ -17,7 +20,8 @@ static const char *grouped(int64_t n, char buf[32]) {
   int length = snprintf(digits, sizeof digits, "%" PRId64, n);
   char *out = buf;
   for (int i = 0; i < length; i++) {
-    if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-') *out++ = ',';
+    if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-')
+      *out++ = ',';
     *out++ = digits[i];
   }
   *out = '\0';
@@ -38,7 +42,8 @@ void check_print(const struct check_options *options, const struct check_report 
   print_count(out, "messages", report->rows_n, "");
   print_count(out, "published", report->published_n, "");
   print_count(out, "pending", report->pending_n, report->is_pending_wrong ? "<- not what was expected" : "");
-  if (report->pending_in_stream_n > 0) print_count(out, " in a stream", report->pending_in_stream_n, "(written, not yet marked)");
+  if (report->pending_in_stream_n > 0)
+    print_count(out, " in a stream", report->pending_in_stream_n, "(written, not yet marked)");
   print_count(out, "dead", report->dead_n, report->is_dead_wrong ? "<- none was expected" : "");
   print_count(out, "aggregates", report->aggregates_n, "");
   print_count(out, "streams", report->streams_n, "");
@@ -48,11 +53,14 @@ void check_print(const struct check_options *options, const struct check_report 
     is_good = is_good && report->found_n[kind] == 0;
   }
   for (int kind = 0; kind < CHECK_KINDS_N; kind++) {
-    if (report->found_n[kind] == 0) continue;
+    if (report->found_n[kind] == 0)
+      continue;
     fprintf(out, "%s, the first of %s:\n", kind_names[kind], grouped(report->found_n[kind], buf));
-    for (int i = 0; i < CHECK_FIRST_N && i < report->found_n[kind]; i++) fprintf(out, "  %s\n", report->first[kind][i]);
+    for (int i = 0; i < CHECK_FIRST_N && i < report->found_n[kind]; i++)
+      fprintf(out, "  %s\n", report->first[kind][i]);
   }
-  fprintf(out, "%s (checked in %.1f s)\n", is_good ? "Everything is as it should be." : "SOMETHING IS WRONG.", report->seconds);
+  fprintf(out, "%s (checked in %.1f s)\n", is_good ? "Everything is as it should be." : "SOMETHING IS WRONG.",
+          report->seconds);
   fflush(out);
 }
 
@@ -60,17 +68,19 @@ void check_print(const struct check_options *options, const struct check_report 
 static const char *key_of(const char *name, char buf[32]) {
   snprintf(buf, 32, "%s", name);
   for (char *at = buf; *at != '\0'; at++) {
-    if (*at == ' ') *at = '_';
+    if (*at == ' ')
+      *at = '_';
   }
   return buf;
 }
 
 void check_print_json(const struct check_report *report, FILE *out) {
-  json_t *root = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "messages", (json_int_t)report->rows_n, "published",
-                           (json_int_t)report->published_n, "pending", (json_int_t)report->pending_n, "pending_in_stream",
-                           (json_int_t)report->pending_in_stream_n, "dead", (json_int_t)report->dead_n, "aggregates",
-                           (json_int_t)report->aggregates_n, "streams", (json_int_t)report->streams_n, "entries",
-                           (json_int_t)report->entries_n, "seconds", report->seconds);
+  json_t *root =
+      json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "messages", (json_int_t)report->rows_n, "published",
+                (json_int_t)report->published_n, "pending", (json_int_t)report->pending_n, "pending_in_stream",
+                (json_int_t)report->pending_in_stream_n, "dead", (json_int_t)report->dead_n, "aggregates",
+                (json_int_t)report->aggregates_n, "streams", (json_int_t)report->streams_n, "entries",
+                (json_int_t)report->entries_n, "seconds", report->seconds);
   json_t *first = json_object();
   bool is_good = !report->is_pending_wrong && !report->is_dead_wrong;
   char key[32];

@@ -16,14 +16,16 @@
 #define PAGE_BYTES (16 * 1024 * 1024)
 #define SHOWN_BYTES_MAX 60
 
-static const char *const field_names[CHECK_FIELDS_N] = {"aggregate_type", "aggregate_id", "event_type", "payload", "created_at", "headers"};
+static const char *const field_names[CHECK_FIELDS_N] = {"aggregate_type", "aggregate_id", "event_type",
+                                                        "payload",        "created_at",   "headers"};
 
 /* The template as a glob: literal text escaped, * for each placeholder. */
 static char *make_pattern(const char *stream) {
   char *pattern = malloc(strlen(stream) * 2 + 1);
   char *out = pattern;
 
-  if (pattern == NULL) FAIL("out of memory");
+  if (pattern == NULL)
+    FAIL("out of memory");
   for (const char *at = stream; *at != '\0'; at++) {
     if (*at == '%' && at[1] == '%') {
       at++;
@@ -32,7 +34,8 @@ static char *make_pattern(const char *stream) {
       at++;
       *out++ = '*';
     } else {
-      if (strchr("*?[]\\^-", *at) != NULL) *out++ = '\\';
+      if (strchr("*?[]\\^-", *at) != NULL)
+        *out++ = '\\';
       *out++ = *at;
     }
   }
@@ -65,19 +68,20 @@ struct place {
 
 /* "stream outbox:{3}, entry 17-1" */
 static const char *place_text(const struct place *place, char buf[256]) {
-  snprintf(buf, 256, "stream %.*s, entry %s", (int)(place->stream->name_bytes < 160 ? place->stream->name_bytes : 160), place->stream->name,
-           place->entry_id);
+  snprintf(buf, 256, "stream %.*s, entry %s", (int)(place->stream->name_bytes < 160 ? place->stream->name_bytes : 160),
+           place->stream->name, place->entry_id);
   return buf;
 }
 
 /* Compares the fields with the row; at most one finding an entry. */
-static void judge_fields(struct check *check, const struct check_row *row, const redisReply *fields, const struct place *place) {
+static void judge_fields(struct check *check, const struct check_row *row, const redisReply *fields,
+                         const struct place *place) {
   size_t fields_n = check->has_headers ? CHECK_FIELDS_N : CHECK_FIELDS_N - 1;
   char where[256];
 
   if (fields->elements != 2 * (fields_n + 1)) {
-    check_note(check, CHECK_FIELDS, "message %s: %zu fields, not %zu (%s)", row->message_id, fields->elements / 2, fields_n + 1,
-               place_text(place, where));
+    check_note(check, CHECK_FIELDS, "message %s: %zu fields, not %zu (%s)", row->message_id, fields->elements / 2,
+               fields_n + 1, place_text(place, where));
     return;
   }
   for (size_t i = 0; i < fields_n; i++) {
@@ -85,13 +89,16 @@ static void judge_fields(struct check *check, const struct check_row *row, const
     const redisReply *value = fields->element[2 * (i + 1) + 1];
     if (name->len != strlen(field_names[i]) || memcmp(name->str, field_names[i], name->len) != 0) {
       check_note(check, CHECK_FIELDS, "message %s: field %zu is named %.*s, not %s (%s)", row->message_id, i + 2,
-                 (int)(name->len < SHOWN_BYTES_MAX ? name->len : SHOWN_BYTES_MAX), name->str, field_names[i], place_text(place, where));
+                 (int)(name->len < SHOWN_BYTES_MAX ? name->len : SHOWN_BYTES_MAX), name->str, field_names[i],
+                 place_text(place, where));
       return;
     }
     if (check_hash(value->str, value->len) != row->hashes[i]) {
-      check_note(check, CHECK_FIELDS, "message %s (id %" PRId64 "): %s differs from the row, the stream has %zu bytes: %.*s (%s)",
+      check_note(check, CHECK_FIELDS,
+                 "message %s (id %" PRId64 "): %s differs from the row, the stream has %zu bytes: %.*s (%s)",
                  row->message_id, row->id, field_names[i], (size_t)value->len,
-                 (int)(value->len < SHOWN_BYTES_MAX ? value->len : SHOWN_BYTES_MAX), value->str, place_text(place, where));
+                 (int)(value->len < SHOWN_BYTES_MAX ? value->len : SHOWN_BYTES_MAX), value->str,
+                 place_text(place, where));
       return;
     }
   }
@@ -107,7 +114,8 @@ static void judge_order(struct check *check, const struct check_row *row, const 
     aggregate->last_id = INT64_MIN;
   }
   if (row->id < aggregate->last_id) {
-    check_note(check, CHECK_OUT_OF_ORDER, "message %s: id %" PRId64 " comes after id %" PRId64 " of the same aggregate (%s)", row->message_id,
+    check_note(check, CHECK_OUT_OF_ORDER,
+               "message %s: id %" PRId64 " comes after id %" PRId64 " of the same aggregate (%s)", row->message_id,
                row->id, aggregate->last_id, place_text(place, where));
     return;
   }
@@ -133,18 +141,20 @@ static void judge_entry(struct check *check, const redisReply *entry, const stru
   HASH_FIND(hh, check->rows, message_id->str, message_id->len, row);
   if (row == NULL) {
     check_note(check, CHECK_PHANTOM, "message %.*s: the table has no such row (%s)",
-               (int)(message_id->len < SHOWN_BYTES_MAX ? message_id->len : SHOWN_BYTES_MAX), message_id->str, place_text(&place, where));
+               (int)(message_id->len < SHOWN_BYTES_MAX ? message_id->len : SHOWN_BYTES_MAX), message_id->str,
+               place_text(&place, where));
     return;
   }
   row->seen_n++;
   judge_fields(check, row, fields, &place);
   if (row->stream != stream) {
     check_note(check, CHECK_WRONG_STREAM, "message %s (id %" PRId64 "): belongs to %.*s (%s)", row->message_id, row->id,
-               (int)(row->stream->name_bytes < 100 ? row->stream->name_bytes : 100), row->stream->name, place_text(&place, where));
+               (int)(row->stream->name_bytes < 100 ? row->stream->name_bytes : 100), row->stream->name,
+               place_text(&place, where));
   }
   if (row->seen_n > 1) {
-    check_note(check, CHECK_DUPLICATE, "message %s (id %" PRId64 "): appearance number %" PRId64 " (%s)", row->message_id, row->id, row->seen_n,
-               place_text(&place, where));
+    check_note(check, CHECK_DUPLICATE, "message %s (id %" PRId64 "): appearance number %" PRId64 " (%s)",
+               row->message_id, row->id, row->seen_n, place_text(&place, where));
     return;
   }
   judge_order(check, row, &place);
@@ -153,10 +163,12 @@ static void judge_entry(struct check *check, const redisReply *entry, const stru
 static void ask_page(redisContext *redis, const struct check_stream *stream, const char *from, size_t count) {
   /* Written out before the reply of the page before is judged, so that server and checker work at the same time. */
   int done = 0;
-  if (redisAppendCommand(redis, "XRANGE %b %s + COUNT %lld", stream->name, stream->name_bytes, from, (long long)count) != REDIS_OK) {
+  if (redisAppendCommand(redis, "XRANGE %b %s + COUNT %lld", stream->name, stream->name_bytes, from,
+                         (long long)count) != REDIS_OK) {
     FAIL("Redis, XRANGE: %s", redis->errstr);
   }
-  while (!done) REQUIRE(redisBufferWrite(redis, &done) == REDIS_OK, "Redis, XRANGE: %s", redis->errstr);
+  while (!done)
+    REQUIRE(redisBufferWrite(redis, &done) == REDIS_OK, "Redis, XRANGE: %s", redis->errstr);
 }
 
 static void read_stream(struct check *check, redisContext *redis, const struct check_stream *stream) {
@@ -164,29 +176,37 @@ static void read_stream(struct check *check, redisContext *redis, const struct c
   redisReply *page;
   bool is_last = false;
 
-  if (count > PAGE_ENTRIES_MAX) count = PAGE_ENTRIES_MAX;
-  if (count < 1) count = 1;
+  if (count > PAGE_ENTRIES_MAX)
+    count = PAGE_ENTRIES_MAX;
+  if (count < 1)
+    count = 1;
   ask_page(redis, stream, "-", count);
   while (!is_last) {
-    if (redisGetReply(redis, (void **)&page) != REDIS_OK) FAIL("Redis, XRANGE: %s", redis->errstr);
-    if (page->type != REDIS_REPLY_ARRAY) FAIL("Redis, XRANGE %s: %s", stream->name, page->type == REDIS_REPLY_ERROR ? page->str : "unexpected");
+    if (redisGetReply(redis, (void **)&page) != REDIS_OK)
+      FAIL("Redis, XRANGE: %s", redis->errstr);
+    if (page->type != REDIS_REPLY_ARRAY)
+      FAIL("Redis, XRANGE %s: %s", stream->name, page->type == REDIS_REPLY_ERROR ? page->str : "unexpected");
     is_last = page->elements < count;
     if (!is_last) {
       char from[64];
       snprintf(from, sizeof from, "(%s", page->element[page->elements - 1]->element[0]->str);
       ask_page(redis, stream, from, count);
     }
-    for (size_t i = 0; i < page->elements; i++) judge_entry(check, page->element[i], stream);
+    for (size_t i = 0; i < page->elements; i++)
+      judge_entry(check, page->element[i], stream);
     freeReplyObject(page);
   }
 }
 
 static void judge_missing(struct check *check) {
   for (const struct check_row *row = check->rows; row != NULL; row = row->hh.next) {
-    if (row->seen_n > 0 && row->state == ROW_PENDING) check->report->pending_in_stream_n++;
-    if (row->seen_n > 0 || row->state != ROW_PUBLISHED) continue;
-    check_note(check, CHECK_LOST, "message %s (id %" PRId64 "): marked published, but in no stream; belongs to %.*s", row->message_id, row->id,
-               (int)(row->stream->name_bytes < 100 ? row->stream->name_bytes : 100), row->stream->name);
+    if (row->seen_n > 0 && row->state == ROW_PENDING)
+      check->report->pending_in_stream_n++;
+    if (row->seen_n > 0 || row->state != ROW_PUBLISHED)
+      continue;
+    check_note(check, CHECK_LOST, "message %s (id %" PRId64 "): marked published, but in no stream; belongs to %.*s",
+               row->message_id, row->id, (int)(row->stream->name_bytes < 100 ? row->stream->name_bytes : 100),
+               row->stream->name);
   }
 }
 
@@ -195,7 +215,8 @@ void check_read_streams(struct check *check) {
 
   find_streams(check, redis);
   for (const struct check_stream *stream = check->streams; stream != NULL; stream = stream->hh.next) {
-    if (!stream->is_there) continue;
+    if (!stream->is_there)
+      continue;
     check->report->streams_n++;
     read_stream(check, redis, stream);
   }

@@ -14,7 +14,18 @@
 #include "fail.h"
 
 /* The columns of the COPY, in its order; after them come headers, when the table has them. */
-enum column { COL_ID, COL_MESSAGE_ID, COL_STATE, COL_LANE, COL_TYPE, COL_AGGREGATE_ID, COL_EVENT, COL_PAYLOAD, COL_CREATED_AT, COL_HEADERS };
+enum column {
+  COL_ID,
+  COL_MESSAGE_ID,
+  COL_STATE,
+  COL_LANE,
+  COL_TYPE,
+  COL_AGGREGATE_ID,
+  COL_EVENT,
+  COL_PAYLOAD,
+  COL_CREATED_AT,
+  COL_HEADERS
+};
 #define COLUMNS_MAX 10
 #define COPY_SIGNATURE "PGCOPY\n\377\r\n"
 #define COPY_SIGNATURE_BYTES 11
@@ -29,7 +40,8 @@ static bool split_tuple(const char *tuple, size_t bytes, int columns_n, struct c
 
   memcpy(&count, at, sizeof count);
   at += sizeof count;
-  if (ntohs(count) == 0xffff) return false;
+  if (ntohs(count) == 0xffff)
+    return false;
   REQUIRE(ntohs(count) == columns_n, "COPY: %d columns, not %d", ntohs(count), columns_n);
   for (int i = 0; i < columns_n; i++) {
     uint32_t length;
@@ -58,17 +70,23 @@ static struct check_stream *render_stream(struct check *check, const struct chec
   FILE *out = open_memstream(&name, &bytes);
   struct check_stream *stream;
 
-  if (out == NULL) FAIL("out of memory");
+  if (out == NULL)
+    FAIL("out of memory");
   snprintf(lane, sizeof lane, "%" PRId64, get_int64(&columns[COL_LANE]));
   for (const char *at = check->options->stream; *at != '\0'; at++) {
     struct check_text value = {at, 1};
     if (*at == '%') {
       at++;
-      if (*at == 'l') value = (struct check_text){lane, strlen(lane)};
-      if (*at == 't') value = columns[COL_TYPE];
-      if (*at == 'i') value = columns[COL_AGGREGATE_ID];
-      if (*at == 'e') value = columns[COL_EVENT];
-      REQUIRE(*at != '\0' && strchr("ltie%", *at) != NULL, "the template %s has an unknown placeholder", check->options->stream);
+      if (*at == 'l')
+        value = (struct check_text){lane, strlen(lane)};
+      if (*at == 't')
+        value = columns[COL_TYPE];
+      if (*at == 'i')
+        value = columns[COL_AGGREGATE_ID];
+      if (*at == 'e')
+        value = columns[COL_EVENT];
+      REQUIRE(*at != '\0' && strchr("ltie%", *at) != NULL, "the template %s has an unknown placeholder",
+              check->options->stream);
     }
     fwrite(value.v, 1, value.bytes, out);
   }
@@ -78,13 +96,15 @@ static struct check_stream *render_stream(struct check *check, const struct chec
   return stream;
 }
 
-static struct check_aggregate *find_aggregate(struct check *check, const struct check_text *type, const struct check_text *id) {
+static struct check_aggregate *find_aggregate(struct check *check, const struct check_text *type,
+                                              const struct check_text *id) {
   size_t bytes = type->bytes + 1 + id->bytes;
   struct check_aggregate *aggregate = malloc(sizeof *aggregate + bytes);
   struct check_aggregate *known;
   char *key;
 
-  if (aggregate == NULL) FAIL("out of memory");
+  if (aggregate == NULL)
+    FAIL("out of memory");
   memset(aggregate, 0, sizeof *aggregate);
   key = (char *)(aggregate + 1);
   memcpy(key, type->v, type->bytes);
@@ -102,15 +122,15 @@ static struct check_aggregate *find_aggregate(struct check *check, const struct 
 static void count_state(struct check_report *report, enum check_row_state state) {
   report->rows_n++;
   switch (state) {
-    case ROW_PENDING:
-      report->pending_n++;
-      return;
-    case ROW_PUBLISHED:
-      report->published_n++;
-      return;
-    case ROW_DEAD:
-      report->dead_n++;
-      return;
+  case ROW_PENDING:
+    report->pending_n++;
+    return;
+  case ROW_PUBLISHED:
+    report->published_n++;
+    return;
+  case ROW_DEAD:
+    report->dead_n++;
+    return;
   }
 }
 
@@ -120,7 +140,8 @@ static void add_row(struct check *check, const struct check_text *columns) {
   struct check_row *known;
   size_t row_bytes = 0;
 
-  if (row == NULL) FAIL("out of memory");
+  if (row == NULL)
+    FAIL("out of memory");
   memset(row, 0, sizeof *row);
   memcpy(row->message_id, message_id->v, message_id->bytes);
   row->message_id[message_id->bytes] = '\0';
@@ -134,13 +155,15 @@ static void add_row(struct check *check, const struct check_text *columns) {
     row->hashes[field] = check_hash(value->v, value->bytes);
     row_bytes += value->bytes;
   }
-  if (row_bytes > row->stream->largest_row_bytes) row->stream->largest_row_bytes = row_bytes;
+  if (row_bytes > row->stream->largest_row_bytes)
+    row->stream->largest_row_bytes = row_bytes;
   count_state(check->report, row->state);
 
   HASH_FIND(hh, check->rows, row->message_id, row->message_id_bytes, known);
   if (known != NULL) {
     /* Nothing in the form without a unique index forbids it, but then no reader can tell the two apart. */
-    check_note(check, CHECK_DUPLICATE, "message %s: two rows of the table have this message_id (ids %" PRId64 " and %" PRId64 ")",
+    check_note(check, CHECK_DUPLICATE,
+               "message %s: two rows of the table have this message_id (ids %" PRId64 " and %" PRId64 ")",
                row->message_id, known->id, row->id);
     free(row);
     return;
@@ -159,9 +182,10 @@ static char *copy_statement(const struct check *check, const char *table) {
       "aggregate_type::text, aggregate_id::text, event_type::text, payload::text, "
       "to_char(created_at::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')%s "
       "FROM %s) TO STDOUT (FORMAT binary)",
-      ROW_PUBLISHED, check->options->max_attempts, ROW_DEAD, ROW_PENDING, check->options->lanes_n, check->options->lanes_n,
-      check->options->lanes_n, check->has_headers ? ", headers::text" : "", table);
-  if (length < 0) FAIL("out of memory");
+      ROW_PUBLISHED, check->options->max_attempts, ROW_DEAD, ROW_PENDING, check->options->lanes_n,
+      check->options->lanes_n, check->options->lanes_n, check->has_headers ? ", headers::text" : "", table);
+  if (length < 0)
+    FAIL("out of memory");
   return sql;
 }
 
@@ -178,12 +202,14 @@ static void copy_rows(struct check *check, PGconn *conn, const char *sql) {
   while ((bytes = PQgetCopyData(conn, &tuple, 0)) > 0) {
     size_t skip = 0;
     if (is_first) {
-      REQUIRE(bytes >= COPY_HEADER_BYTES && memcmp(tuple, COPY_SIGNATURE, COPY_SIGNATURE_BYTES) == 0, "COPY: no binary data");
+      REQUIRE(bytes >= COPY_HEADER_BYTES && memcmp(tuple, COPY_SIGNATURE, COPY_SIGNATURE_BYTES) == 0,
+              "COPY: no binary data");
       skip = COPY_HEADER_BYTES;
       is_first = false;
     }
     /* The header comes alone or with the first tuple, depending on the server. */
-    if ((size_t)bytes > skip && split_tuple(tuple + skip, (size_t)bytes - skip, columns_n, columns)) add_row(check, columns);
+    if ((size_t)bytes > skip && split_tuple(tuple + skip, (size_t)bytes - skip, columns_n, columns))
+      add_row(check, columns);
     PQfreemem(tuple);
   }
   for (result = PQgetResult(conn); result != NULL; result = PQgetResult(conn)) {
@@ -195,10 +221,11 @@ static void copy_rows(struct check *check, PGconn *conn, const char *sql) {
 void check_read_table(struct check *check) {
   PGconn *conn = db_open(check->options->conninfo);
   const char *given = check->options->table;
-  PGresult *result = PQexecParams(conn,
-                                  "SELECT $1::regclass::text, EXISTS (SELECT FROM pg_attribute WHERE attrelid = $1::regclass AND "
-                                  "attname = 'headers' AND NOT attisdropped)",
-                                  1, NULL, &given, NULL, NULL, 0);
+  PGresult *result =
+      PQexecParams(conn,
+                   "SELECT $1::regclass::text, EXISTS (SELECT FROM pg_attribute WHERE attrelid = $1::regclass AND "
+                   "attname = 'headers' AND NOT attisdropped)",
+                   1, NULL, &given, NULL, NULL, 0);
   char *sql;
 
   REQUIRE(PQresultStatus(result) == PGRES_TUPLES_OK, "%s", PQerrorMessage(conn));

@@ -19,7 +19,8 @@ PGconn *db_open(const char *conninfo) {
   const char *names[] = {"dbname", "fallback_application_name", NULL};
   const char *values[] = {conninfo, "test", NULL};
   PGconn *conn = PQconnectdbParams(names, values, 1);
-  if (PQstatus(conn) != CONNECTION_OK) FAIL("cannot connect to PostgreSQL: %s", PQerrorMessage(conn));
+  if (PQstatus(conn) != CONNECTION_OK)
+    FAIL("cannot connect to PostgreSQL: %s", PQerrorMessage(conn));
   PQsetNoticeReceiver(conn, drop_notice, NULL);
   return conn;
 }
@@ -27,7 +28,8 @@ PGconn *db_open(const char *conninfo) {
 static char *format(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
 static char *format(const char *fmt, va_list args) {
   char *sql = NULL;
-  if (vasprintf(&sql, fmt, args) < 0) FAIL("out of memory");
+  if (vasprintf(&sql, fmt, args) < 0)
+    FAIL("out of memory");
   return sql;
 }
 
@@ -42,13 +44,13 @@ static PGresult *run(PGconn *conn, char *sql) {
   return result;
 }
 
-#define RUN(result)                   \
-  PGresult *result;                   \
-  do {                                \
-    va_list args_;                    \
-    va_start(args_, fmt);             \
+#define RUN(result)                         \
+  PGresult *result;                         \
+  do {                                      \
+    va_list args_;                          \
+    va_start(args_, fmt);                   \
     result = run(conn, format(fmt, args_)); \
-    va_end(args_);                    \
+    va_end(args_);                          \
   } while (0)
 
 void db_exec(PGconn *conn, const char *fmt, ...) {
@@ -93,6 +95,7 @@ PGresult *db_rows(PGconn *conn, const char *fmt, ...) {
 void db_exec_params(PGconn *conn, const char *sql, int params_n, const char *const *values) {
   PGresult *result = PQexecParams(conn, sql, params_n, NULL, values, NULL, NULL, 0);
   ExecStatusType status = PQresultStatus(result);
-  if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) FAIL("%s\nthe statement was: %s", PQerrorMessage(conn), sql);
+  if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+    FAIL("%s\nthe statement was: %s", PQerrorMessage(conn), sql);
   PQclear(result);
 }

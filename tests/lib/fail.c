@@ -17,16 +17,22 @@ static int contexts_n;
 static bool is_failed;
 static bool is_printing;
 
-void fail_set_handler(void (*handler)(const char *file, int line)) { the_handler = handler; }
+void fail_set_handler(void (*handler)(const char *file, int line)) {
+  the_handler = handler;
+}
 
 void fail_add_context(void (*print)(void)) {
   for (int i = 0; i < contexts_n; i++) {
-    if (contexts[i] == print) return;
+    if (contexts[i] == print)
+      return;
   }
-  if (contexts_n < CONTEXTS_MAX) contexts[contexts_n++] = print;
+  if (contexts_n < CONTEXTS_MAX)
+    contexts[contexts_n++] = print;
 }
 
-bool fail_happened(void) { return is_failed; }
+bool fail_happened(void) {
+  return is_failed;
+}
 
 void fail_now(const char *file, int line, const char *fmt, ...) {
   va_list args;
@@ -40,9 +46,11 @@ void fail_now(const char *file, int line, const char *fmt, ...) {
   /* A printer that fails itself must not start all over. */
   if (!is_printing) {
     is_printing = true;
-    for (int i = 0; i < contexts_n; i++) contexts[i]();
+    for (int i = 0; i < contexts_n; i++)
+      contexts[i]();
     is_printing = false;
   }
-  if (the_handler != NULL) the_handler(file, line);
+  if (the_handler != NULL)
+    the_handler(file, line);
   exit(2);
 }

@@ -22,9 +22,10 @@ void fail_add_context(void (*print)(void));
 bool fail_happened(void);
 
 #define FAIL(...) fail_now(__FILE__, __LINE__, __VA_ARGS__)
-#define REQUIRE(cond, ...)        \
-  do {                            \
-    if (!(cond)) FAIL(__VA_ARGS__); \
+#define REQUIRE(cond, ...) \
+  do {                     \
+    if (!(cond))           \
+      FAIL(__VA_ARGS__);   \
   } while (0)
 
 #endif

@@ -14,8 +14,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "fail.h"
 #include "relay.h"
@@ -33,6 +35,10 @@ static inline int harness_setup(void **state) {
 static inline int harness_teardown(void **state) {
   (void)state;
   relay_end_all();
+  /* A writer that waits for a frozen server would never end. */
+  if (harness_stack->is_pg_frozen) {
+    stack_pg_thaw(harness_stack);
+  }
   writer_end_all();
   return 0;
 }
@@ -44,16 +50,39 @@ _Noreturn static inline void harness_fail(const char *file, int line) {
   abort(); /* not reached: _fail jumps */
 }
 
+/* A number of messages, times $TEST_SCALE (a factor): less for a quick look, more for a long one. */
+static inline int64_t harness_scaled(int64_t n) {
+  const char *text = getenv("TEST_SCALE");
+  double scaled = (double)n * (text != NULL && text[0] != '\0' ? strtod(text, NULL) : 1.0);
+  return scaled < 1.0 ? 1 : (int64_t)scaled;
+}
+
+static inline void harness_name_dir(int signum) {
+  /* The directory stays for whoever looks into it; the servers end with this process. */
+  static const char text[] = "kept: ";
+  size_t length = 0;
+  while (harness_stack != NULL && harness_stack->dir[length] != '\0')
+    length++;
+  if (length > 0 && write(1, text, sizeof text - 1) > 0 && write(1, harness_stack->dir, length) > 0 &&
+      write(1, "\n", 1) > 0)
+    length = 0;
+  signal(signum, SIG_DFL);
+  raise(signum);
+}
+
 /* Starts the stack, runs the tests, ends the stack; what main returns. */
 static inline int harness_main(const char *name, const struct CMUnitTest *tests, size_t tests_n, struct stack **stack,
                                const struct stack_options *options) {
   int failed_n;
 
   setvbuf(stdout, NULL, _IOLBF, 0);
+  signal(SIGTERM, harness_name_dir);
+  signal(SIGINT, harness_name_dir);
   harness_stack = stack_start(options); /* a failure here ends the program with status 2 */
   *stack = harness_stack;
   fail_set_handler(harness_fail);
-  if (getenv("TEST_ONLY") != NULL) cmocka_set_test_filter(getenv("TEST_ONLY"));
+  if (getenv("TEST_ONLY") != NULL)
+    cmocka_set_test_filter(getenv("TEST_ONLY"));
   failed_n = _cmocka_run_group_tests(name, tests, tests_n, NULL, NULL);
   fail_set_handler(NULL);
   stack_stop(harness_stack, failed_n != 0);
@@ -62,6 +91,7 @@ static inline int harness_main(const char *name, const struct CMUnitTest *tests,
   return failed_n != 0;
 }
 
-#define HARNESS_RUN(tests, stack, options) harness_main(__FILE__, (tests), sizeof(tests) / sizeof((tests)[0]), (stack), (options))
+#define HARNESS_RUN(tests, stack, options) \
+  harness_main(__FILE__, (tests), sizeof(tests) / sizeof((tests)[0]), (stack), (options))
 
 #endif

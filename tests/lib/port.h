@@ -9,7 +9,8 @@ struct port {
   int claim_fd; /* holds the claim; -1: none */
 };
 
-#define PORT_INIT {0, -1}
+#define PORT_INIT \
+  { 0, -1 }
 
 /* Takes a port that nothing listens on now and that no other program of this harness holds.  It lies below the range the kernel gives to
  * outgoing connections: there, a client that tries a server which is down could be given that very port and connect to itself. */

@@ -15,7 +15,8 @@ uint64_t prng_seed(void) {
   static uint64_t seed;
   const char *given;
 
-  if (is_known) return seed;
+  if (is_known)
+    return seed;
   given = getenv("TEST_SEED");
   if (given != NULL && given[0] != '\0') {
     seed = strtoull(given, NULL, 10);
@@ -37,7 +38,9 @@ uint64_t prng_next(struct prng *prng) {
   return z ^ (z >> 31);
 }
 
-uint64_t prng_below(struct prng *prng, uint64_t n) { return prng_next(prng) % n; }
+uint64_t prng_below(struct prng *prng, uint64_t n) {
+  return prng_next(prng) % n;
+}
 
 int64_t prng_between(struct prng *prng, int64_t min, int64_t max) {
   return min + (int64_t)prng_below(prng, (uint64_t)(max - min) + 1);

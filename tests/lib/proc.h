@@ -23,12 +23,12 @@ struct proc {
 
 struct proc_spec {
   const char *name;
-  const char *const *argv;    /* argv[0] is a path, or looked up in PATH */
-  const char *const *env;     /* NAME=value, added to the environment; NULL: none */
-  const char *stdout_path;    /* appended to; NULL: /dev/null */
-  const char *stderr_path;    /* appended to; NULL: where stdout goes */
-  const char *user;           /* run as this user when the test runs as root; NULL: unchanged */
-  int stop_signal;            /* 0: SIGKILL */
+  const char *const *argv; /* argv[0] is a path, or looked up in PATH */
+  const char *const *env;  /* NAME=value, added to the environment; NULL: none */
+  const char *stdout_path; /* appended to; NULL: /dev/null */
+  const char *stderr_path; /* appended to; NULL: where stdout goes */
+  const char *user;        /* run as this user when the test runs as root; NULL: unchanged */
+  int stop_signal;         /* 0: SIGKILL */
 };
 
 /* Starts a child and registers it.  The environment loses OUTBOXD_*, PG*, DATABASE_URL and REDIS_URL, so that a test sees only what it sets.

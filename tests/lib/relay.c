@@ -43,11 +43,14 @@ static char *read_whole(const char *path, off_t from) {
   char buf[65536];
   FILE *out;
 
-  if (file == NULL) FAIL("cannot read %s: %s", path, strerror(errno));
+  if (file == NULL)
+    FAIL("cannot read %s: %s", path, strerror(errno));
   fseeko(file, from, SEEK_SET);
   out = open_memstream(&text, &bytes);
-  if (out == NULL) FAIL("out of memory");
-  for (size_t n = fread(buf, 1, sizeof buf, file); n > 0; n = fread(buf, 1, sizeof buf, file)) fwrite(buf, 1, n, out);
+  if (out == NULL)
+    FAIL("out of memory");
+  for (size_t n = fread(buf, 1, sizeof buf, file); n > 0; n = fread(buf, 1, sizeof buf, file))
+    fwrite(buf, 1, n, out);
   fclose(out);
   fclose(file);
   return text;
@@ -59,8 +62,10 @@ static void print_tails(void) {
     char *text = read_whole(relays[i]->log_path, 0);
     const char *tail = text + strlen(text);
     for (int lines_n = 0; tail > text && lines_n < 16; tail--) {
-      if (tail[-1] == '\n') lines_n++;
-      if (lines_n == 16) break;
+      if (tail[-1] == '\n')
+        lines_n++;
+      if (lines_n == 16)
+        break;
     }
     fprintf(stderr, "--- relay %d (pid %d) logged last:\n%s", relays[i]->number, (int)relays[i]->proc.pid, tail);
     free(text);
@@ -69,7 +74,8 @@ static void print_tails(void) {
 
 static bool has_option(const char *const *args, const char *name) {
   for (; *args != NULL; args++) {
-    if (strcmp(*args, name) == 0) return true;
+    if (strcmp(*args, name) == 0)
+      return true;
   }
   return false;
 }
@@ -97,7 +103,8 @@ static struct relay *start(const struct stack *stack, const char *const *env, co
   argv[n] = NULL;
 
   relay = calloc(1, sizeof *relay);
-  if (relay == NULL) FAIL("out of memory");
+  if (relay == NULL)
+    FAIL("out of memory");
   relay->number = ++started_n;
   relay->is_plain = is_plain;
   relay->lines = json_array();
@@ -105,15 +112,16 @@ static struct relay *start(const struct stack *stack, const char *const *env, co
   stack_print_path(relay->out_path, sizeof relay->out_path, "%s/relay-%d.out", stack->dir, relay->number);
   relays[relays_n++] = relay;
   fail_add_context(print_tails);
-  proc_start(&relay->proc, &(struct proc_spec){.name = "outboxd",
-                                               .argv = argv,
-                                               .env = env,
-                                               .stdout_path = relay->out_path,
-                                               .stderr_path = relay->log_path});
+  proc_start(
+      &relay->proc,
+      &(struct proc_spec){
+          .name = "outboxd", .argv = argv, .env = env, .stdout_path = relay->out_path, .stderr_path = relay->log_path});
   return relay;
 }
 
-struct relay *relay_start(const struct stack *stack, const char *const *args) { return start(stack, NULL, args, false); }
+struct relay *relay_start(const struct stack *stack, const char *const *args) {
+  return start(stack, NULL, args, false);
+}
 
 struct relay *relay_start_plain(const struct stack *stack, const char *const *env, const char *const *args) {
   return start(stack, env, args, true);
@@ -126,11 +134,17 @@ struct relay *relay_run_plain(const struct stack *stack, const char *const *args
   return relay;
 }
 
-pid_t relay_pid(const struct relay *relay) { return relay->proc.pid; }
+pid_t relay_pid(const struct relay *relay) {
+  return relay->proc.pid;
+}
 
-bool relay_is_running(struct relay *relay) { return proc_is_running(&relay->proc); }
+bool relay_is_running(struct relay *relay) {
+  return proc_is_running(&relay->proc);
+}
 
-void relay_signal(struct relay *relay, int signum) { proc_signal(&relay->proc, signum); }
+void relay_signal(struct relay *relay, int signum) {
+  proc_signal(&relay->proc, signum);
+}
 
 static void add_line(struct relay *relay, const char *text, size_t bytes) {
   static const char *const required[] = {"ts", "level", "event", "message"};
@@ -138,8 +152,8 @@ static void add_line(struct relay *relay, const char *text, size_t bytes) {
   json_t *line = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
 
   if (!json_is_object(line)) {
-    FAIL("relay %d logged a line that is no JSON object (%s): %.*s", relay->number, line == NULL ? error.text : "another value",
-         (int)bytes, text);
+    FAIL("relay %d logged a line that is no JSON object (%s): %.*s", relay->number,
+         line == NULL ? error.text : "another value", (int)bytes, text);
   }
   for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
     if (!json_is_string(json_object_get(line, required[i]))) {
@@ -153,11 +167,13 @@ static void add_line(struct relay *relay, const char *text, size_t bytes) {
 static void look(struct relay *relay) {
   char *text;
 
-  if (relay->is_plain) return;
+  if (relay->is_plain)
+    return;
   text = read_whole(relay->log_path, relay->read_bytes);
   for (const char *line = text;;) {
     const char *end = strchr(line, '\n');
-    if (end == NULL) break;
+    if (end == NULL)
+      break;
     add_line(relay, line, (size_t)(end - line));
     relay->read_bytes += end - line + 1;
     line = end + 1;
@@ -173,7 +189,8 @@ static void note_returned(struct relay *relay, size_t index) {
   if (index >= relay->is_returned_n) {
     size_t n = index * 2 + 64;
     bool *grown = realloc(relay->is_returned, n * sizeof *grown);
-    if (grown == NULL) FAIL("out of memory");
+    if (grown == NULL)
+      FAIL("out of memory");
     memset(grown + relay->is_returned_n, 0, (n - relay->is_returned_n) * sizeof *grown);
     relay->is_returned = grown;
     relay->is_returned_n = n;
@@ -181,7 +198,8 @@ static void note_returned(struct relay *relay, size_t index) {
   relay->is_returned[index] = true;
 }
 
-const json_t *relay_wait_log(struct relay *relay, const char *event, relay_predicate *is_match, const void *arg, int64_t timeout_ms) {
+const json_t *relay_wait_log(struct relay *relay, const char *event, relay_predicate *is_match, const void *arg,
+                             int64_t timeout_ms) {
   struct wait wait = wait_begin(timeout_ms);
   size_t index = 0;
 
@@ -190,13 +208,17 @@ const json_t *relay_wait_log(struct relay *relay, const char *event, relay_predi
     look(relay);
     for (; index < json_array_size(relay->lines); index++) {
       const json_t *line = json_array_get(relay->lines, index);
-      if (index < relay->is_returned_n && relay->is_returned[index]) continue;
-      if (!has_event(line, event) || (is_match != NULL && !is_match(line, arg))) continue;
+      if (index < relay->is_returned_n && relay->is_returned[index])
+        continue;
+      if (!has_event(line, event) || (is_match != NULL && !is_match(line, arg)))
+        continue;
       note_returned(relay, index);
       return line;
     }
-    if (!is_running) FAIL("relay %d ended (%d) without logging %s", relay->number, relay->proc.exit_status, event);
-    if (!wait_next(&wait)) FAIL("relay %d has not logged %s after %lld ms", relay->number, event, (long long)wait_scaled_ms(timeout_ms));
+    if (!is_running)
+      FAIL("relay %d ended (%d) without logging %s", relay->number, relay->proc.exit_status, event);
+    if (!wait_next(&wait))
+      FAIL("relay %d has not logged %s after %lld ms", relay->number, event, (long long)wait_scaled_ms(timeout_ms));
   }
 }
 
@@ -207,7 +229,8 @@ int relay_count(struct relay *relay, const char *event) {
 
   look(relay);
   json_array_foreach(relay->lines, index, line) {
-    if (has_event(line, event)) n++;
+    if (has_event(line, event))
+      n++;
   }
   return n;
 }
@@ -217,9 +240,13 @@ const json_t *relay_lines(struct relay *relay) {
   return relay->lines;
 }
 
-char *relay_text(struct relay *relay) { return read_whole(relay->log_path, 0); }
+char *relay_text(struct relay *relay) {
+  return read_whole(relay->log_path, 0);
+}
 
-char *relay_stdout(struct relay *relay) { return read_whole(relay->out_path, 0); }
+char *relay_stdout(struct relay *relay) {
+  return read_whole(relay->out_path, 0);
+}
 
 int relay_wait(struct relay *relay, int64_t timeout_ms) {
   if (!proc_wait(&relay->proc, timeout_ms)) {

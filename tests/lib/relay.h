@@ -47,7 +47,8 @@ typedef bool relay_predicate(const json_t *line, const void *arg);
 
 /* Waits for a line with this event (NULL: any) that has not been returned by an earlier call for the same relay, and on which is_match (NULL:
  * any) holds.  Fails the test after timeout_ms (scaled), or when the relay ends without having written it.  Borrowed from the relay. */
-const json_t *relay_wait_log(struct relay *relay, const char *event, relay_predicate *is_match, const void *arg, int64_t timeout_ms);
+const json_t *relay_wait_log(struct relay *relay, const char *event, relay_predicate *is_match, const void *arg,
+                             int64_t timeout_ms);
 
 /* Lines with this event so far. */
 int relay_count(struct relay *relay, const char *event);

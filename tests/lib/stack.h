@@ -37,9 +37,9 @@ struct stack {
   struct port pg_port;
   struct proc pg;
   bool is_pg_frozen;
-  char pg_dir[STACK_PATH_BYTES];   /* holds data/, the log, and the unix socket */
+  char pg_dir[STACK_PATH_BYTES]; /* holds data/, the log, and the unix socket */
   char pg_bin[STACK_PATH_BYTES];
-  char conninfo[STACK_URL_BYTES];  /* of the database STACK_DATABASE, as superuser */
+  char conninfo[STACK_URL_BYTES]; /* of the database STACK_DATABASE, as superuser */
 
   struct port redis_port;
   struct proc redis;

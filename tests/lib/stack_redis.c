@@ -19,12 +19,16 @@ static void write_config(const struct stack *stack, const char *path) {
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
 
-  if (out == NULL) FAIL("out of memory");
+  if (out == NULL)
+    FAIL("out of memory");
   fprintf(out, "bind 127.0.0.1\nport %d\nunixsocket %s\ndir %s\nsave \"\"\nloglevel notice\n", stack->redis_port.number,
           stack->redis_socket, stack->redis_dir);
-  if (stack->options.has_aof) fputs("appendonly yes\nappendfsync always\n", out);
-  if (stack->options.redis_password != NULL) fprintf(out, "requirepass \"%s\"\n", stack->options.redis_password);
-  for (const char *const *line = stack->options.redis_settings; line != NULL && *line != NULL; line++) fprintf(out, "%s\n", *line);
+  if (stack->options.has_aof)
+    fputs("appendonly yes\nappendfsync always\n", out);
+  if (stack->options.redis_password != NULL)
+    fprintf(out, "requirepass \"%s\"\n", stack->options.redis_password);
+  for (const char *const *line = stack->options.redis_settings; line != NULL && *line != NULL; line++)
+    fprintf(out, "%s\n", *line);
   fclose(out);
   stack_write_file(path, text);
   free(text);
@@ -38,9 +42,10 @@ static void launch(struct stack *stack) {
   stack_print_path(log_path, sizeof log_path, "%s/redis.log", stack->dir);
   write_config(stack, config);
   proc_start(&stack->redis,
-             &(struct proc_spec){.name = "redis-server",
-                                 .argv = (const char *[]){server != NULL && server[0] != '\0' ? server : "redis-server", config, NULL},
-                                 .stdout_path = log_path});
+             &(struct proc_spec){
+                 .name = "redis-server",
+                 .argv = (const char *[]){server != NULL && server[0] != '\0' ? server : "redis-server", config, NULL},
+                 .stdout_path = log_path});
 }
 
 /* Waits until it answers PING (not while it loads its AOF); false when it ended instead. */
@@ -52,8 +57,10 @@ static bool is_coming_up(struct stack *stack) {
       redisFree(redis);
       return true;
     }
-    if (!proc_is_running(&stack->redis)) return false;
-    if (!wait_next(&wait)) FAIL("Redis does not come up, see %s/redis.log", stack->dir);
+    if (!proc_is_running(&stack->redis))
+      return false;
+    if (!wait_next(&wait))
+      FAIL("Redis does not come up, see %s/redis.log", stack->dir);
   }
 }
 
@@ -64,10 +71,12 @@ void stack_redis_init(struct stack *stack) {
   stack_print_path(stack->redis_socket, sizeof stack->redis_socket, "%s/redis.sock", stack->redis_dir);
   for (int attempt = 0; attempt < 5; attempt++) {
     port_take(&stack->redis_port);
-    stack_print_path(stack->redis_url, sizeof stack->redis_url, "redis://%s%s%s127.0.0.1:%d", password != NULL ? ":" : "",
-                     password != NULL ? password : "", password != NULL ? "@" : "", stack->redis_port.number);
+    stack_print_path(stack->redis_url, sizeof stack->redis_url, "redis://%s%s%s127.0.0.1:%d",
+                     password != NULL ? ":" : "", password != NULL ? password : "", password != NULL ? "@" : "",
+                     stack->redis_port.number);
     launch(stack);
-    if (is_coming_up(stack)) return;
+    if (is_coming_up(stack))
+      return;
     port_release(&stack->redis_port);
   }
   FAIL("Redis does not start, see %s/redis.log", stack->dir);
@@ -88,7 +97,8 @@ void stack_redis_restart(struct stack *stack) {
   struct wait wait = wait_begin(READY_MS);
   do {
     launch(stack);
-    if (is_coming_up(stack)) return;
+    if (is_coming_up(stack))
+      return;
   } while (wait_next(&wait));
   FAIL("Redis does not start again, see %s/redis.log", stack->dir);
 }

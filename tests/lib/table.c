@@ -18,8 +18,9 @@
 struct form {
   const char *name;
   const char *message_id, *aggregate_id, *payload, *created_at; /* column types and constraints */
-  const char *message_id_value, *aggregate_id_value, *payload_value;  /* SQL over i (1..), k (the aggregate's number), pad */
-  const char *more_columns, *more_value;                        /* ", headers jsonb" and so on */
+  const char *message_id_value, *aggregate_id_value,
+      *payload_value;                    /* SQL over i (1..), k (the aggregate's number), pad */
+  const char *more_columns, *more_value; /* ", headers jsonb" and so on */
 };
 
 #define PAYLOAD_VALUE "jsonb_build_object('n', i, 'amount', (i % 1000)::numeric / 100, 'pad', pad)"
@@ -31,7 +32,9 @@ static const struct form forms[TABLE_FORMS_N] = {
                         .aggregate_id = "text NOT NULL",
                         .message_id_value = "'msg:' || i || ' of ' || clock_timestamp()",
                         .aggregate_id_value = "'aggregate ' || k"},
-    [TABLE_UUID_IDS] = {.name = "uuid ids", .aggregate_id = "uuid NOT NULL", .aggregate_id_value = "md5(k::text)::uuid"},
+    [TABLE_UUID_IDS] = {.name = "uuid ids",
+                        .aggregate_id = "uuid NOT NULL",
+                        .aggregate_id_value = "md5(k::text)::uuid"},
     [TABLE_BIGINT_IDS] = {.name = "bigint ids",
                           .message_id = "bigint NOT NULL UNIQUE",
                           .aggregate_id = "bigint NOT NULL",
@@ -39,28 +42,38 @@ static const struct form forms[TABLE_FORMS_N] = {
                           .aggregate_id_value = "-k"},
     [TABLE_JSON] = {.name = "json payload",
                     .payload = "json NOT NULL",
-                    .payload_value = "('{ \"n\":' || i || ',  \"n\" : 1.50e+0, \"s\":\"\\u00e9\\/\",' || chr(10) || '\"pad\":\"' || pad || '\"}')::json"},
-    [TABLE_TEXT_PAYLOAD] = {.name = "text payload",
-                            .payload = "text NOT NULL",
-                            .payload_value = "CASE i % 3 WHEN 0 THEN '' WHEN 1 THEN 'no json: \"' || i || E'\\t\\r\\n' || pad ELSE '{\"n\": 01}' END"},
+                    .payload_value = "('{ \"n\":' || i || ',  \"n\" : 1.50e+0, \"s\":\"\\u00e9\\/\",' || chr(10) || "
+                                     "'\"pad\":\"' || pad || '\"}')::json"},
+    [TABLE_TEXT_PAYLOAD] =
+        {.name = "text payload",
+         .payload = "text NOT NULL",
+         .payload_value =
+             "CASE i % 3 WHEN 0 THEN '' WHEN 1 THEN 'no json: \"' || i || E'\\t\\r\\n' || pad ELSE '{\"n\": 01}' END"},
     [TABLE_HEADERS] = {.name = "headers",
                        .more_columns = ", headers jsonb",
-                       .more_value = ", CASE WHEN i % 4 > 0 THEN jsonb_build_object('trace', md5(i::text), 'n', i) END"},
+                       .more_value =
+                           ", CASE WHEN i % 4 > 0 THEN jsonb_build_object('trace', md5(i::text), 'n', i) END"},
     [TABLE_LOOSE] = {.name = "loose", .created_at = "timestamp NULL DEFAULT now()"},
     [TABLE_50] = {.name = "50 partitions"},
     [TABLE_INIT] = {.name = "init"},
     [TABLE_INIT_PLAIN] = {.name = "init --plain"},
 };
 
-static const char *or_else(const char *text, const char *otherwise) { return text != NULL ? text : otherwise; }
+static const char *or_else(const char *text, const char *otherwise) {
+  return text != NULL ? text : otherwise;
+}
 
-const char *table_form_name(enum table_form form) { return forms[form].name; }
+const char *table_form_name(enum table_form form) {
+  return forms[form].name;
+}
 
 /* The table of design: exactly what an application's migration would say. */
 static void create_single(PGconn *conn, const struct form *form, const char *name) {
   db_exec(conn,
-          "CREATE TABLE %s (id bigserial PRIMARY KEY, message_id %s, aggregate_type varchar(255) NOT NULL, aggregate_id %s, "
-          "event_type varchar(255) NOT NULL, payload %s, attempts smallint NOT NULL DEFAULT 0, last_error text NULL, created_at %s, "
+          "CREATE TABLE %s (id bigserial PRIMARY KEY, message_id %s, aggregate_type varchar(255) NOT NULL, "
+          "aggregate_id %s, "
+          "event_type varchar(255) NOT NULL, payload %s, attempts smallint NOT NULL DEFAULT 0, last_error text NULL, "
+          "created_at %s, "
           "published_at timestamptz NULL%s); CREATE INDEX ON %s (id) WHERE published_at IS NULL",
           name, or_else(form->message_id, "uuid NOT NULL UNIQUE"), or_else(form->aggregate_id, "varchar(255) NOT NULL"),
           or_else(form->payload, "jsonb NOT NULL"), or_else(form->created_at, "timestamptz NOT NULL DEFAULT now()"),
@@ -69,60 +82,68 @@ static void create_single(PGconn *conn, const struct form *form, const char *nam
 
 static void create_loose(PGconn *conn, const char *name) {
   db_exec(conn,
-          "CREATE TABLE %s (id bigserial PRIMARY KEY, message_id uuid, aggregate_type text, aggregate_id text, event_type text, "
-          "payload jsonb, attempts integer, last_error varchar(500), created_at timestamp DEFAULT now(), published_at timestamp); "
+          "CREATE TABLE %s (id bigserial PRIMARY KEY, message_id uuid, aggregate_type text, aggregate_id text, "
+          "event_type text, "
+          "payload jsonb, attempts integer, last_error varchar(500), created_at timestamp DEFAULT now(), published_at "
+          "timestamp); "
           "CREATE INDEX ON %s (id) WHERE published_at IS NULL",
           name, name);
 }
 
 static void create_50(PGconn *conn, const char *name) {
   db_exec(conn,
-          "CREATE TABLE %s (id bigint GENERATED BY DEFAULT AS IDENTITY, message_id uuid NOT NULL, aggregate_type text NOT NULL, "
-          "aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb NOT NULL, attempts smallint NOT NULL DEFAULT 0, "
-          "last_error text, created_at timestamptz NOT NULL DEFAULT now(), published_at timestamptz) PARTITION BY RANGE (created_at)",
+          "CREATE TABLE %s (id bigint GENERATED BY DEFAULT AS IDENTITY, message_id uuid NOT NULL, aggregate_type text "
+          "NOT NULL, "
+          "aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb NOT NULL, attempts smallint NOT NULL "
+          "DEFAULT 0, "
+          "last_error text, created_at timestamptz NOT NULL DEFAULT now(), published_at timestamptz) PARTITION BY "
+          "RANGE (created_at)",
           name);
   db_exec(conn, "CREATE INDEX ON %s (id) WHERE published_at IS NULL", name);
-  db_exec(conn,
-          "DO $do$ DECLARE day date := (now() AT TIME ZONE 'UTC')::date; parent regclass := '%s'; BEGIN "
-          "FOR n IN -48..1 LOOP EXECUTE format("
-          "'CREATE TABLE %%I PARTITION OF %%s FOR VALUES FROM (%%L) TO (%%L)', "
-          "'part ' || (n + 49), parent, (day + n) || ' 00:00:00+00', (day + n + 1) || ' 00:00:00+00'); END LOOP; END $do$",
-          name);
+  db_exec(
+      conn,
+      "DO $do$ DECLARE day date := (now() AT TIME ZONE 'UTC')::date; parent regclass := '%s'; BEGIN "
+      "FOR n IN -48..1 LOOP EXECUTE format("
+      "'CREATE TABLE %%I PARTITION OF %%s FOR VALUES FROM (%%L) TO (%%L)', "
+      "'part ' || (n + 49), parent, (day + n) || ' 00:00:00+00', (day + n + 1) || ' 00:00:00+00'); END LOOP; END $do$",
+      name);
 }
 
 static void create_by_init(const struct stack *stack, const char *name, bool is_plain) {
-  struct relay *init = is_plain ? relay_start(stack, ARGS("init", "--table", name, "--plain")) : relay_start(stack, ARGS("init", "--table", name));
+  struct relay *init = is_plain ? relay_start(stack, ARGS("init", "--table", name, "--plain"))
+                                : relay_start(stack, ARGS("init", "--table", name));
   int status = relay_wait(init, 30000);
   REQUIRE(status == 0, "outboxd init ended with %d", status);
 }
 
 void table_create(struct stack *stack, PGconn *conn, enum table_form form, const char *name) {
   switch (form) {
-    case TABLE_PLAIN:
-    case TABLE_TEXT_IDS:
-    case TABLE_UUID_IDS:
-    case TABLE_BIGINT_IDS:
-    case TABLE_JSON:
-    case TABLE_TEXT_PAYLOAD:
-    case TABLE_HEADERS:
-      create_single(conn, &forms[form], name);
-      return;
-    case TABLE_LOOSE:
-      create_loose(conn, name);
-      return;
-    case TABLE_50:
-      create_50(conn, name);
-      return;
-    case TABLE_INIT:
-      create_by_init(stack, name, false);
-      return;
-    case TABLE_INIT_PLAIN:
-      create_by_init(stack, name, true);
-      return;
+  case TABLE_PLAIN:
+  case TABLE_TEXT_IDS:
+  case TABLE_UUID_IDS:
+  case TABLE_BIGINT_IDS:
+  case TABLE_JSON:
+  case TABLE_TEXT_PAYLOAD:
+  case TABLE_HEADERS:
+    create_single(conn, &forms[form], name);
+    return;
+  case TABLE_LOOSE:
+    create_loose(conn, name);
+    return;
+  case TABLE_50:
+    create_50(conn, name);
+    return;
+  case TABLE_INIT:
+    create_by_init(stack, name, false);
+    return;
+  case TABLE_INIT_PLAIN:
+    create_by_init(stack, name, true);
+    return;
   }
 }
 
-void table_fill(PGconn *conn, enum table_form form, const char *name, int64_t messages_n, int64_t aggregates_n, int payload_bytes) {
+void table_fill(PGconn *conn, enum table_form form, const char *name, int64_t messages_n, int64_t aggregates_n,
+                int payload_bytes) {
   const struct form *f = &forms[form];
   /* Over all 50 days; elsewhere the default of the column is what an application would use. */
   const char *created_at_column = form == TABLE_50 ? ", created_at" : "";
@@ -131,10 +152,12 @@ void table_fill(PGconn *conn, enum table_form form, const char *name, int64_t me
 
   db_exec(conn,
           "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload%s%s) "
-          "SELECT %s, CASE k %% 3 WHEN 0 THEN 'order' WHEN 1 THEN 'payment' ELSE 'customer' END, %s, 'thing.changed', %s%s%s "
+          "SELECT %s, CASE k %% 3 WHEN 0 THEN 'order' WHEN 1 THEN 'payment' ELSE 'customer' END, %s, 'thing.changed', "
+          "%s%s%s "
           "FROM (SELECT i, i %% %" PRId64 " AS k, repeat('x', %d) AS pad FROM generate_series(1, %" PRId64 ") i) s",
-          name, created_at_column, more_column, or_else(f->message_id_value, "gen_random_uuid()"), or_else(f->aggregate_id_value, "k::text"),
-          or_else(f->payload_value, PAYLOAD_VALUE), created_at_value, or_else(f->more_value, ""), aggregates_n, payload_bytes, messages_n);
+          name, created_at_column, more_column, or_else(f->message_id_value, "gen_random_uuid()"),
+          or_else(f->aggregate_id_value, "k::text"), or_else(f->payload_value, PAYLOAD_VALUE), created_at_value,
+          or_else(f->more_value, ""), aggregates_n, payload_bytes, messages_n);
 }
 
 const char *table_real_path(void) {
@@ -148,10 +171,11 @@ const char *table_real_path(void) {
 /* One line of the file into the staging table. */
 static void stage_event(PGconn *conn, const char *line) {
   /* The payload is cut out by PostgreSQL, so that no number or escape goes through another library. */
-  db_exec_params(conn,
-                 "INSERT INTO staging (aggregate_type, aggregate_id, event_type, payload) "
-                 "SELECT e->>'aggregate_type', e->>'aggregate_id', e->>'event_type', e->'payload' FROM (SELECT $1::jsonb AS e) s",
-                 1, &line);
+  db_exec_params(
+      conn,
+      "INSERT INTO staging (aggregate_type, aggregate_id, event_type, payload) "
+      "SELECT e->>'aggregate_type', e->>'aggregate_id', e->>'event_type', e->'payload' FROM (SELECT $1::jsonb AS e) s",
+      1, &line);
 }
 
 int64_t table_fill_real(PGconn *conn, const char *name, const char *path, int times) {
@@ -160,16 +184,20 @@ int64_t table_fill_real(PGconn *conn, const char *name, const char *path, int ti
   size_t cap = 0;
   int64_t messages_n = 0;
 
-  if (file == NULL) FAIL("cannot read %s: %s", path, strerror(errno));
-  db_exec(conn, "CREATE TEMP TABLE staging (n bigserial, aggregate_type text, aggregate_id text, event_type text, payload jsonb)");
-  while (getline(&line, &cap, file) > 0) stage_event(conn, line);
+  if (file == NULL)
+    FAIL("cannot read %s: %s", path, strerror(errno));
+  db_exec(conn, "CREATE TEMP TABLE staging (n bigserial, aggregate_type text, aggregate_id text, event_type text, "
+                "payload jsonb)");
+  while (getline(&line, &cap, file) > 0)
+    stage_event(conn, line);
   free(line);
   fclose(file);
   for (int i = 0; i < times; i++) {
-    messages_n += db_affected(conn,
-                              "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload) "
-                              "SELECT gen_random_uuid(), aggregate_type, aggregate_id, event_type, payload FROM staging ORDER BY n",
-                              name);
+    messages_n += db_affected(
+        conn,
+        "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload) "
+        "SELECT gen_random_uuid(), aggregate_type, aggregate_id, event_type, payload FROM staging ORDER BY n",
+        name);
   }
   db_exec(conn, "DROP TABLE staging");
   return messages_n;

@@ -10,7 +10,7 @@
 #include "stack.h"
 
 enum table_form {
-  TABLE_PLAIN,        /* as any application would have made it: bigserial, uuid unique, varchar(255), smallint, jsonb, timestamptz */
+  TABLE_PLAIN, /* as any application would have made it: bigserial, uuid unique, varchar(255), smallint, jsonb, timestamptz */
   TABLE_TEXT_IDS,     /* message_id and aggregate_id of type text, ids that are no uuids */
   TABLE_UUID_IDS,     /* aggregate_id of type uuid */
   TABLE_BIGINT_IDS,   /* aggregate_id and message_id of type bigint */
@@ -31,7 +31,8 @@ const char *table_form_name(enum table_form form);
 void table_create(struct stack *stack, PGconn *conn, enum table_form form, const char *name);
 
 /* Adds messages_n messages over aggregates_n aggregates in one transaction, on the server: fast.  payload_bytes of padding each. */
-void table_fill(PGconn *conn, enum table_form form, const char *name, int64_t messages_n, int64_t aggregates_n, int payload_bytes);
+void table_fill(PGconn *conn, enum table_form form, const char *name, int64_t messages_n, int64_t aggregates_n,
+                int payload_bytes);
 
 /* The file of real events ($OUTBOXD_SHARED, else ../shared, then real/webhooks.jsonl); NULL when it is not there. */
 const char *table_real_path(void);

@@ -30,12 +30,13 @@ struct wait wait_begin(int64_t timeout_ms);
 bool wait_next(struct wait *wait);
 
 /* Evaluates cond until it holds; fails the test with the message when it does not within timeout_ms (scaled). */
-#define WAIT_FOR(timeout_ms, cond, ...)                 \
-  do {                                                  \
-    struct wait wait_ = wait_begin(timeout_ms);         \
-    while (!(cond)) {                                   \
-      if (!wait_next(&wait_)) FAIL(__VA_ARGS__);        \
-    }                                                   \
+#define WAIT_FOR(timeout_ms, cond, ...)         \
+  do {                                          \
+    struct wait wait_ = wait_begin(timeout_ms); \
+    while (!(cond)) {                           \
+      if (!wait_next(&wait_))                   \
+        FAIL(__VA_ARGS__);                      \
+    }                                           \
   } while (0)
 
 /* Until the query's single value is expected. */

@@ -60,7 +60,8 @@ static void ids_add(struct ids *ids, const char *id) {
   if (ids->n == ids->cap) {
     size_t cap = ids->cap * 2 + 1024;
     void *grown = realloc(ids->v, cap * sizeof *ids->v);
-    if (grown == NULL) abort();
+    if (grown == NULL)
+      abort();
     ids->v = grown;
     ids->cap = cap;
   }
@@ -68,7 +69,8 @@ static void ids_add(struct ids *ids, const char *id) {
 }
 
 static void ids_move(struct ids *from, struct ids *to) {
-  for (size_t i = 0; i < from->n; i++) ids_add(to, from->v[i]);
+  for (size_t i = 0; i < from->n; i++)
+    ids_add(to, from->v[i]);
   from->n = 0;
 }
 
@@ -77,12 +79,15 @@ static void write_payload(struct worker *worker, FILE *out) {
   const struct writer_options *options = &worker->writer->options;
   int64_t pad_bytes = prng_between(&worker->prng, options->payload_min_bytes, options->payload_max_bytes);
 
-  fprintf(out, "{\"worker\": %d, \"n\": %" PRId64 ", \"amount\": %" PRIu64 ".%02" PRIu64 "0, \"note\": \"caf\u00e9 \\\"%" PRIu64 "\\\" \\u2713\", \"pad\": \"",
+  fprintf(out,
+          "{\"worker\": %d, \"n\": %" PRId64 ", \"amount\": %" PRIu64 ".%02" PRIu64
+          "0, \"note\": \"caf\u00e9 \\\"%" PRIu64 "\\\" \\u2713\", \"pad\": \"",
           worker->index, worker->sequence++, prng_below(&worker->prng, 10000), prng_below(&worker->prng, 100),
           prng_below(&worker->prng, 1000));
   for (int64_t left = pad_bytes; left > 0;) {
     uint64_t bits = prng_next(&worker->prng);
-    for (int i = 0; i < 8 && left > 0; i++, left--, bits >>= 8) fputc(letters[(bits & 0xff) % (sizeof letters - 1)], out);
+    for (int i = 0; i < 8 && left > 0; i++, left--, bits >>= 8)
+      fputc(letters[(bits & 0xff) % (sizeof letters - 1)], out);
   }
   fputs("\"}", out);
 }
@@ -109,10 +114,13 @@ static char *transaction_text(struct worker *worker, int64_t messages_n) {
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
 
-  if (out == NULL) abort();
-  fprintf(out, "BEGIN; INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload) VALUES ", worker->writer->options.table);
+  if (out == NULL)
+    abort();
+  fprintf(out, "BEGIN; INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload) VALUES ",
+          worker->writer->options.table);
   for (int64_t i = 0; i < messages_n; i++) {
-    if (i > 0) fputc(',', out);
+    if (i > 0)
+      fputc(',', out);
     write_row(worker, out);
   }
   fclose(out);
@@ -131,11 +139,16 @@ static PGconn *connect_worker(struct worker *worker) {
   struct wait wait = wait_begin(RECONNECT_MS);
   for (;;) {
     PGconn *conn = PQconnectdb(worker->writer->options.conninfo);
-    if (PQstatus(conn) == CONNECTION_OK) return conn;
-    bool is_over = !worker->writer->options.can_reconnect || atomic_load(&worker->writer->is_stopped) || !wait_next(&wait);
-    if (is_over) snprintf(worker->error, sizeof worker->error, "%s", PQerrorMessage(conn));
+    if (PQstatus(conn) == CONNECTION_OK)
+      return conn;
+    bool is_stopped = atomic_load(&worker->writer->is_stopped);
+    bool is_over = is_stopped || !worker->writer->options.can_reconnect || !wait_next(&wait);
+    if (is_over && !is_stopped) {
+      snprintf(worker->error, sizeof worker->error, "%s", PQerrorMessage(conn));
+    }
     PQfinish(conn);
-    if (is_over) return NULL;
+    if (is_over)
+      return NULL;
   }
 }
 
@@ -159,9 +172,11 @@ static bool run_transaction(struct worker *worker, PGconn **conn, int64_t messag
   } else {
     ids_move(&worker->open, &worker->in_doubt);
   }
-  if (is_done) return true;
+  if (is_done)
+    return true;
   snprintf(worker->error, sizeof worker->error, "%s", PQerrorMessage(*conn));
-  if (!writer->options.can_reconnect) return false;
+  if (!writer->options.can_reconnect)
+    return false;
   worker->error[0] = '\0';
   PQfinish(*conn);
   *conn = connect_worker(worker);
@@ -173,7 +188,8 @@ static void keep_rate(const struct worker *worker, int64_t written_n) {
   const struct writer *writer = worker->writer;
   int64_t due_ms;
 
-  if (writer->options.rate == 0) return;
+  if (writer->options.rate == 0)
+    return;
   due_ms = writer->started_ms + written_n * 1000 * writer->options.threads_n / writer->options.rate;
   for (int64_t now_ms = wait_now_ms(); now_ms < due_ms && !atomic_load(&writer->is_stopped); now_ms = wait_now_ms()) {
     int64_t span_ms = due_ms - now_ms < 50 ? due_ms - now_ms : 50;
@@ -189,8 +205,10 @@ static void *work(void *arg) {
   while (conn != NULL && !atomic_load(&writer->is_stopped)) {
     int64_t left = worker->messages_n > 0 ? worker->messages_n - (int64_t)worker->committed.n : INT64_MAX;
     int64_t n = prng_between(&worker->prng, 1, writer->options.per_transaction_max);
-    if (left <= 0) break;
-    if (!run_transaction(worker, &conn, n < left ? n : left)) break;
+    if (left <= 0)
+      break;
+    if (!run_transaction(worker, &conn, n < left ? n : left))
+      break;
     keep_rate(worker, (int64_t)worker->committed.n);
   }
   PQfinish(conn);
@@ -199,10 +217,14 @@ static void *work(void *arg) {
 }
 
 static void set_defaults(struct writer_options *options) {
-  if (options->threads_n == 0) options->threads_n = 8;
-  if (options->aggregates_n == 0) options->aggregates_n = 1000;
-  if (options->per_transaction_max == 0) options->per_transaction_max = 10;
-  if (options->payload_max_bytes == 0) options->payload_max_bytes = 400;
+  if (options->threads_n == 0)
+    options->threads_n = 8;
+  if (options->aggregates_n == 0)
+    options->aggregates_n = 1000;
+  if (options->per_transaction_max == 0)
+    options->per_transaction_max = 10;
+  if (options->payload_max_bytes == 0)
+    options->payload_max_bytes = 400;
   REQUIRE(options->threads_n <= THREADS_MAX, "at most %d threads", THREADS_MAX);
   REQUIRE(options->aggregates_n >= options->threads_n, "fewer aggregates than threads");
 }
@@ -211,7 +233,8 @@ struct writer *writer_start(const struct writer_options *options) {
   struct writer *writer = calloc(1, sizeof *writer);
   int n;
 
-  if (writer == NULL) FAIL("out of memory");
+  if (writer == NULL)
+    FAIL("out of memory");
   REQUIRE(writers_n < WRITERS_MAX, "more than %d writers", WRITERS_MAX);
   writer->options = *options;
   set_defaults(&writer->options);
@@ -225,19 +248,26 @@ struct writer *writer_start(const struct writer_options *options) {
     worker->index = i;
     worker->prng.state = writer->options.seed * 1000003 + (uint64_t)i;
     worker->messages_n = writer->options.messages_n / n + (i < writer->options.messages_n % n ? 1 : 0);
-    if (pthread_create(&worker->thread, NULL, work, worker) != 0) abort();
+    if (pthread_create(&worker->thread, NULL, work, worker) != 0)
+      abort();
   }
   return writer;
 }
 
-int64_t writer_committed(const struct writer *writer) { return atomic_load(&writer->committed_n); }
+int64_t writer_committed(const struct writer *writer) {
+  return atomic_load(&writer->committed_n);
+}
 
-void writer_stop(struct writer *writer) { atomic_store(&writer->is_stopped, true); }
+void writer_stop(struct writer *writer) {
+  atomic_store(&writer->is_stopped, true);
+}
 
 static void join(struct writer *writer) {
-  if (writer->is_joined) return;
+  if (writer->is_joined)
+    return;
   writer->is_joined = true;
-  for (int i = 0; i < writer->options.threads_n; i++) pthread_join(writer->workers[i].thread, NULL);
+  for (int i = 0; i < writer->options.threads_n; i++)
+    pthread_join(writer->workers[i].thread, NULL);
   writer->result.seconds = (double)(wait_now_ms() - writer->started_ms) / 1000;
   for (int i = 0; i < writer->options.threads_n; i++) {
     writer->result.committed_n += (int64_t)writer->workers[i].committed.n;
@@ -247,8 +277,9 @@ static void join(struct writer *writer) {
 }
 
 struct writer_result writer_wait(struct writer *writer, int64_t timeout_ms) {
-  WAIT_FOR(timeout_ms, atomic_load(&writer->running_n) == 0, "the load is not done after %" PRId64 " ms: %" PRId64 " messages committed",
-           wait_scaled_ms(timeout_ms), writer_committed(writer));
+  WAIT_FOR(timeout_ms, atomic_load(&writer->running_n) == 0,
+           "the load is not done after %" PRId64 " ms: %" PRId64 " messages committed", wait_scaled_ms(timeout_ms),
+           writer_committed(writer));
   join(writer);
   for (int i = 0; i < writer->options.threads_n; i++) {
     const struct worker *worker = &writer->workers[i];
@@ -272,7 +303,9 @@ static void require_none(PGconn *conn, const char *kind, const char *exists, con
                            "SELECT message_id FROM written w WHERE kind = '%s' AND %s "
                            "(SELECT FROM %s t WHERE t.message_id::text = w.message_id) LIMIT 10",
                            kind, exists, table);
-  if (PQntuples(rows) > 0) FAIL("%d or more messages that were %s: %s in the table, such as %s", PQntuples(rows), kind, exists, PQgetvalue(rows, 0, 0));
+  if (PQntuples(rows) > 0)
+    FAIL("%d or more messages that were %s: %s in the table, such as %s", PQntuples(rows), kind, exists,
+         PQgetvalue(rows, 0, 0));
   PQclear(rows);
 }
 

@@ -17,16 +17,16 @@ struct writer;
 struct writer_options {
   const char *conninfo;
   const char *table;
-  int threads_n;            /* 1..64; 0: 8 */
-  int64_t messages_n;       /* to be committed, over all threads; 0: until writer_stop */
-  int aggregates_n;         /* 0: 1000 */
-  int per_transaction_max;  /* messages in a transaction: 1..this; 0: 10 */
-  int rollback_percent;     /* share of transactions that roll back, on top of messages_n */
-  int payload_min_bytes;    /* of the padding; 0 */
-  int payload_max_bytes;    /* 0: 400 */
-  int rate;                 /* messages a second over all threads; 0: as fast as it goes */
+  int threads_n;           /* 1..64; 0: 8 */
+  int64_t messages_n;      /* to be committed, over all threads; 0: until writer_stop */
+  int aggregates_n;        /* 0: 1000 */
+  int per_transaction_max; /* messages in a transaction: 1..this; 0: 10 */
+  int rollback_percent;    /* share of transactions that roll back, on top of messages_n */
+  int payload_min_bytes;   /* of the padding; 0 */
+  int payload_max_bytes;   /* 0: 400 */
+  int rate;                /* messages a second over all threads; 0: as fast as it goes */
   uint64_t seed;
-  bool can_reconnect;       /* a lost session is opened again (for up to 60 s, scaled) instead of ending the load */
+  bool can_reconnect; /* a lost session is opened again (for up to 60 s, scaled) instead of ending the load */
 };
 
 struct writer_result {

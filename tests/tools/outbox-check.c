@@ -24,7 +24,19 @@ static const char usage[] =
     "  --quiet              print only when something is wrong\n"
     "  --json               print one JSON object\n";
 
-enum { OPT_DATABASE = 256, OPT_REDIS, OPT_TABLE, OPT_STREAM, OPT_LANES, OPT_MAX_ATTEMPTS, OPT_PENDING, OPT_DEAD, OPT_QUIET, OPT_JSON, OPT_HELP };
+enum {
+  OPT_DATABASE = 256,
+  OPT_REDIS,
+  OPT_TABLE,
+  OPT_STREAM,
+  OPT_LANES,
+  OPT_MAX_ATTEMPTS,
+  OPT_PENDING,
+  OPT_DEAD,
+  OPT_QUIET,
+  OPT_JSON,
+  OPT_HELP
+};
 
 static const struct option long_options[] = {{"database", required_argument, NULL, OPT_DATABASE},
                                              {"redis", required_argument, NULL, OPT_REDIS},
@@ -56,26 +68,51 @@ static long long number(const char *option, const char *text, long long min) {
 }
 
 int main(int argc, char *argv[]) {
-  struct check_options options = {.conninfo = from_env("DATABASE_URL", ""), .redis_url = from_env("REDIS_URL", "redis://127.0.0.1:6379")};
+  struct check_options options = {.conninfo = from_env("DATABASE_URL", ""),
+                                  .redis_url = from_env("REDIS_URL", "redis://127.0.0.1:6379")};
   static struct check_report report;
   bool is_quiet = false, is_json = false, is_good;
   int option;
 
   while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
     switch (option) {
-      case OPT_DATABASE: options.conninfo = optarg; break;
-      case OPT_REDIS: options.redis_url = optarg; break;
-      case OPT_TABLE: options.table = optarg; break;
-      case OPT_STREAM: options.stream = optarg; break;
-      case OPT_LANES: options.lanes_n = (int)number("lanes", optarg, 1); break;
-      case OPT_MAX_ATTEMPTS: options.max_attempts = (int)number("max-attempts", optarg, 1); break;
-      case OPT_PENDING: options.expect_pending = strcmp(optarg, "any") == 0 ? -1 : number("expect-pending", optarg, 0); break;
-      case OPT_DEAD: options.is_dead_ok = true; break;
-      case OPT_QUIET: is_quiet = true; break;
-      case OPT_JSON: is_json = true; break;
-      case OPT_HELP:
-      case 'h': fputs(usage, stdout); return 0;
-      default: fputs(usage, stderr); return 2;
+    case OPT_DATABASE:
+      options.conninfo = optarg;
+      break;
+    case OPT_REDIS:
+      options.redis_url = optarg;
+      break;
+    case OPT_TABLE:
+      options.table = optarg;
+      break;
+    case OPT_STREAM:
+      options.stream = optarg;
+      break;
+    case OPT_LANES:
+      options.lanes_n = (int)number("lanes", optarg, 1);
+      break;
+    case OPT_MAX_ATTEMPTS:
+      options.max_attempts = (int)number("max-attempts", optarg, 1);
+      break;
+    case OPT_PENDING:
+      options.expect_pending = strcmp(optarg, "any") == 0 ? -1 : number("expect-pending", optarg, 0);
+      break;
+    case OPT_DEAD:
+      options.is_dead_ok = true;
+      break;
+    case OPT_QUIET:
+      is_quiet = true;
+      break;
+    case OPT_JSON:
+      is_json = true;
+      break;
+    case OPT_HELP:
+    case 'h':
+      fputs(usage, stdout);
+      return 0;
+    default:
+      fputs(usage, stderr);
+      return 2;
     }
   }
   if (optind < argc) {
