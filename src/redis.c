@@ -230,6 +230,10 @@ int redis_pipeline_n(const struct redis_pipeline *pipeline) {
   return pipeline->n;
 }
 
+int redis_pipeline_replied_n(const struct redis_pipeline *pipeline) {
+  return pipeline->replied_n;
+}
+
 size_t redis_pipeline_bytes(const struct redis_pipeline *pipeline) {
   return pipeline->buf.len;
 }

@@ -23,8 +23,8 @@
 
 enum job_kind {
   JOB_PUBLISH, /* write the runs of .batch whose lanes are this publisher's; answered by NOTE_DONE */
-  JOB_TAKE,    /* read the journal of .lane; answered by NOTE_JOURNAL or NOTE_TAKE_FAILED */
-  JOB_OPEN,    /* .names (those of the journal just read that are still pending) are inherited; the lane may be written from now on */
+  JOB_TAKE,    /* forget the lane as JOB_DROP does, then read its journal; answered by NOTE_JOURNAL or NOTE_TAKE_FAILED */
+  JOB_OPEN,    /* .names (those of the journal just read that are still pending; with the token that NOTE_JOURNAL had) are inherited; the lane may be written */
   JOB_SETTLED, /* .batch is committed: drop the names of its published messages and the reference */
   JOB_DROP,    /* forget the lane (released, or to be taken over afresh): token, inherited and carried names, references */
   JOB_EPOCH    /* a new epoch begins: what was stopped within the last one may go on (lanes that were lost stay closed until JOB_OPEN) */
@@ -35,7 +35,7 @@ struct job {
   enum job_kind kind;
   int lane;
   int64_t epoch;
-  struct batch *batch;         /* JOB_PUBLISH, JOB_SETTLED: borrowed; the coordinator keeps its reference until NOTE_DONE / takes one before pushing JOB_SETTLED */
+  struct batch *batch;         /* JOB_PUBLISH: borrowed until NOTE_DONE.  JOB_SETTLED: the job owns one reference, which the publisher drops */
   struct journal_names *names; /* JOB_OPEN: owned */
 };
 
@@ -76,11 +76,15 @@ struct publisher_stats {
 
 struct publisher;
 
-/* url, template, cfg, notes (the coordinator's queue) and abort (set when everything must end at once) are borrowed for the publisher's life. */
-must_check int publisher_start(const struct cfg *cfg, const struct url *url, const struct template *template, int index,
-                               struct queue *notes, const struct stop *abort, struct publisher **out, struct err *err);
+/* Starts the thread; it connects when the first JOB_TAKE asks it to.  url, template, fleet, cfg, notes (the coordinator's queue) and abort (set when
+ * everything must end at once) are borrowed for the publisher's life.  fleet: what all processes on these streams must agree on (lanes, table, database), as
+ * a text that is compared byte for byte with what the first one recorded in Redis; another one there is a NOTE_FATAL. */
+must_check int publisher_start(const struct cfg *cfg, const struct url *url, const struct template *template, const char *fleet,
+                               int index, struct queue *notes, const struct stop *abort, struct publisher **out,
+                               struct err *err);
 
-/* Closes the queue, waits for the thread, frees.  What was still queued is answered as withheld first.  NULL is fine. */
+/* Closes the queue, waits for the thread, frees.  A write under way is finished (within --redis-timeout, unless abort is set), what was still queued is
+ * answered as withheld.  NULL is fine. */
 void publisher_stop(struct publisher *publisher);
 
 /* Queues a job and sets *job to NULL.  Coordinator thread. */

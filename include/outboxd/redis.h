@@ -53,8 +53,9 @@ must_check int redis_pipeline_command(struct redis_pipeline *pipeline, struct er
 must_check int redis_pipeline_again(struct redis_pipeline *pipeline, const struct redis_pipeline *from, int index,
                                     const char *const *words, const size_t *word_bytes, int replaced_n, struct err *err);
 
-/* Number of commands, and of bytes to send. */
+/* Number of commands, of those that are answered, of bytes to send. */
 int redis_pipeline_n(const struct redis_pipeline *pipeline);
+int redis_pipeline_replied_n(const struct redis_pipeline *pipeline);
 size_t redis_pipeline_bytes(const struct redis_pipeline *pipeline);
 
 /* Sends what is not answered yet and collects one reply for each command; sending and reading take turns, so neither side can wait for the

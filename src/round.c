@@ -1,0 +1,352 @@
+/*
+ * Building the script calls of one write.
+ *
+ * Owns the pipeline and the arrays of the round, kept from write to write: in the common path nothing is allocated for a message.
+ * Runs on its publisher's thread.  Never: does I/O; decides a message as published (that is round_reply.c's, after the reply).
+ */
+#include "outboxd/round.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "embed.h"
+#include "outboxd/clock.h"
+
+#define FIELDS_N 6
+#define US_PER_DAY (INT64_C(86400) * 1000000)
+#define MESSAGE_OVERHEAD_BYTES 160 /* of a message in a call: lengths, its name in the journal */
+#define SHOWN_LIMIT "512 MiB (proto-max-bulk-len)"
+
+int round_init(struct round *round, const struct template *template, int64_t write_bytes_max, bool has_wait,
+               struct err *err) {
+  *round = (struct round){
+      .template = template, .write_bytes_max = write_bytes_max, .has_wait = has_wait, .streams = KEYSET_INIT, .day = INT64_MIN};
+  sha1_hex(embed_publish_lua, embed_publish_lua_bytes, round->sha);
+  return redis_pipeline_new(&round->pipeline, err);
+}
+
+void round_fini(struct round *round) {
+  redis_pipeline_free(round->pipeline);
+  free(round->calls);
+  free(round->items);
+  free(round->lags_us);
+  buf_free(&round->lines);
+  buf_free(&round->journal);
+  buf_free(&round->stream);
+  keyset_free(&round->streams);
+}
+
+void round_begin(struct round *round) {
+  /* A single huge message must not be paid for ever after. */
+  redis_pipeline_reset(round->pipeline, (size_t)round->write_bytes_max * 4);
+  round->calls_n = 0;
+  round->items_n = 0;
+  round->lags_n = 0;
+  round->bytes = 0;
+  buf_reset(&round->lines);
+}
+
+/* ---- taking messages */
+
+static int grow_items(struct round *round, struct err *err) {
+  int size = round->items_size == 0 ? 256 : round->items_size * 2;
+  struct item *items = realloc(round->items, (size_t)size * sizeof *items);
+  if (items == NULL) {
+    return err_errno(err, ERR_RETRY, ENOMEM, "write");
+  }
+  round->items = items;
+  int64_t *lags_us = realloc(round->lags_us, (size_t)size * sizeof *lags_us);
+  if (lags_us == NULL) {
+    return err_errno(err, ERR_RETRY, ENOMEM, "write");
+  }
+  round->lags_us = lags_us;
+  round->items_size = size;
+  return 0;
+}
+
+static int add_item(struct round *round, struct item item, struct err *err) {
+  if (round->items_n == round->items_size && grow_items(round, err) != 0) {
+    return -1;
+  }
+  round->items[round->items_n++] = item;
+  return 0;
+}
+
+static int new_call(struct round *round, struct lane *lane, struct call **out, struct err *err) {
+  if (round->calls_n == round->calls_size) {
+    int size = round->calls_size == 0 ? 16 : round->calls_size * 2;
+    struct call *calls = realloc(round->calls, (size_t)size * sizeof *calls);
+    if (calls == NULL) {
+      return err_errno(err, ERR_RETRY, ENOMEM, "write");
+    }
+    round->calls = calls;
+    round->calls_size = size;
+  }
+  *out = &round->calls[round->calls_n];
+  **out = (struct call){.lane = lane, .first = round->items_n, .lines_from = round->lines.len};
+  return 0;
+}
+
+/* Bytes of a message's fields; *longest gets the longest one. */
+static int64_t size_of(const struct batch *batch, const struct msg *msg, size_t *longest) {
+  static const enum batch_column columns[] = {COL_MESSAGE_ID, COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_EVENT_TYPE, COL_PAYLOAD};
+  size_t sum = 0;
+  *longest = 0;
+  for (size_t i = 0; i <= sizeof columns / sizeof columns[0]; i++) {
+    size_t bytes = 0;
+    if (i < sizeof columns / sizeof columns[0]) {
+      (void)batch_text(batch, msg, columns[i], &bytes);
+    } else if (batch_has_headers(batch)) {
+      (void)batch_text(batch, msg, COL_HEADERS, &bytes);
+    }
+    sum += bytes;
+    *longest = bytes > *longest ? bytes : *longest;
+  }
+  return (int64_t)sum + MESSAGE_OVERHEAD_BYTES;
+}
+
+enum look { LOOK_ADD, LOOK_INHERITED, LOOK_DECIDED };
+
+/* What is to be done with the next message of a lane.  *bytes gets its size for LOOK_ADD. */
+static enum look look_at(const struct round *round, struct lane *lane, const struct batch *batch, struct msg *msg, int64_t *bytes) {
+  size_t id_bytes;
+  const char *id = batch_text(batch, msg, COL_MESSAGE_ID, &id_bytes);
+  if (id_bytes == 0) {
+    lane_decide(lane, msg, OUTCOME_FAILED,
+                batch_is_null(batch, msg, COL_MESSAGE_ID) ? "message_id is NULL: consumers could not tell repetitions"
+                                                          : "message_id is empty: consumers could not tell repetitions");
+    return LOOK_DECIDED;
+  }
+  /* Before anything else: what is in the stream is published whatever became of its aggregate. */
+  if (lane_claim_inherited(lane, id, id_bytes, batch->seq)) {
+    if (round->has_wait) {
+      return LOOK_INHERITED;
+    }
+    lane_decide_inherited(lane, msg);
+    return LOOK_DECIDED;
+  }
+  if (lane_is_stopped(lane, msg->key)) {
+    lane_decide(lane, msg, OUTCOME_WITHHELD, NULL);
+    return LOOK_DECIDED;
+  }
+  size_t longest;
+  *bytes = size_of(batch, msg, &longest);
+  if (longest > ROUND_VALUE_BYTES_MAX || (uint64_t)*bytes > ROUND_VALUE_BYTES_MAX) {
+    struct err text = ERR_INIT;
+    (void)err_set(&text, ERR_REJECT, "too_large", "the message has %lld bytes; Redis takes at most " SHOWN_LIMIT,
+                  (long long)*bytes);
+    lane_decide(lane, msg, OUTCOME_FAILED, text.text);
+    return LOOK_DECIDED;
+  }
+  return LOOK_ADD;
+}
+
+/* Renders the message's stream and gives it a number within the call.  Most often it is the one of the message before. */
+static int number_stream(struct round *round, const struct batch *batch, const struct msg *msg, int *number, struct err *err) {
+  struct template_values values = {.lane = msg->lane};
+  values.aggregate_type = batch_text(batch, msg, COL_AGGREGATE_TYPE, &values.aggregate_type_bytes);
+  values.aggregate_id = batch_text(batch, msg, COL_AGGREGATE_ID, &values.aggregate_id_bytes);
+  values.event_type = batch_text(batch, msg, COL_EVENT_TYPE, &values.event_type_bytes);
+  size_t bytes = template_render(round->template, &values, round->stream.data, round->stream.size);
+  if (bytes > round->stream.size) {
+    if (buf_reserve(&round->stream, bytes, err) != 0) {
+      return -1;
+    }
+    bytes = template_render(round->template, &values, round->stream.data, round->stream.size);
+  }
+  return keyset_add(&round->streams, round->stream.data, bytes, number, err);
+}
+
+/* Takes messages from the lane's queue into the call. */
+static int take_messages(struct round *round, struct call *call, int *fields_n, struct err *err) {
+  struct lane *lane = call->lane;
+  bool is_per_lane = template_is_per_lane(round->template);
+  for (struct entry *entry = lane->head; entry != NULL; entry = entry->next) {
+    const struct batch *batch = entry->part->batch;
+    int batch_fields_n = FIELDS_N + (batch_has_headers(batch) ? 1 : 0);
+    for (int i = entry->at; i < entry->run->n; i++) {
+      struct msg *msg = &entry->run->msgs[i];
+      if (msg->outcome != OUTCOME_NONE) {
+        continue;
+      }
+      int taken_n = round->items_n - call->first;
+      if (taken_n >= (lane->is_single ? 1 : ROUND_CALL_MESSAGES_MAX) || (taken_n > 0 && batch_fields_n != *fields_n)) {
+        return 0;
+      }
+      int64_t bytes = 0;
+      struct item item = {.msg = msg, .batch = batch};
+      switch (look_at(round, lane, batch, msg, &bytes)) {
+      case LOOK_DECIDED:
+        continue;
+      case LOOK_INHERITED:
+        item.is_inherited = true;
+        break;
+      case LOOK_ADD:
+        /* A single message above the limit goes alone. */
+        if (round->bytes > 0 && round->bytes + bytes > round->write_bytes_max) {
+          return 0;
+        }
+        round->bytes += bytes;
+        if ((!is_per_lane || call->adds_n == 0) && number_stream(round, batch, msg, &item.stream, err) != 0) {
+          return -1;
+        }
+        call->adds_n++;
+        break;
+      }
+      *fields_n = batch_fields_n;
+      if (add_item(round, item, err) != 0) {
+        return -1;
+      }
+    }
+  }
+  return 0;
+}
+
+/* ---- writing the call */
+
+/* created_at as clock_format_rfc3339 has it; the date is formatted once a day. */
+static size_t format_time(struct round *round, int64_t us, char out[CLOCK_RFC3339_BYTES]) {
+  if (us == INT64_MAX || us == INT64_MIN) {
+    const char *text = us > 0 ? "infinity" : "-infinity";
+    memcpy(out, text, strlen(text));
+    return strlen(text);
+  }
+  int64_t day = us / US_PER_DAY - (us % US_PER_DAY < 0 ? 1 : 0);
+  if (day != round->day) {
+    round->day_bytes = clock_format_rfc3339(day * US_PER_DAY, round->day_text) - strlen("00:00:00.000000Z");
+    round->day = day;
+  }
+  int64_t rest = us - day * US_PER_DAY;
+  memcpy(out, round->day_text, round->day_bytes);
+  char *at = out + round->day_bytes;
+  memcpy(at, "00:00:00.000000Z", 16);
+  for (int i = 14; i >= 9; i--, rest /= 10) {
+    at[i] = (char)('0' + rest % 10);
+  }
+  int second = (int)(rest % 60);
+  int minute = (int)(rest / 60 % 60);
+  int hour = (int)(rest / 3600);
+  at[0] = (char)('0' + hour / 10);
+  at[1] = (char)('0' + hour % 10);
+  at[3] = (char)('0' + minute / 10);
+  at[4] = (char)('0' + minute % 10);
+  at[6] = (char)('0' + second / 10);
+  at[7] = (char)('0' + second % 10);
+  return round->day_bytes + 16;
+}
+
+static int append_column(struct redis_pipeline *pipeline, const struct item *item, enum batch_column column, struct err *err) {
+  size_t bytes;
+  const char *text = batch_text(item->batch, item->msg, column, &bytes);
+  return redis_pipeline_arg(pipeline, text, bytes, err);
+}
+
+static int append_message(struct round *round, const struct item *item, bool has_stream, bool has_headers, struct err *err) {
+  struct redis_pipeline *pipeline = round->pipeline;
+  char created_at[CLOCK_RFC3339_BYTES];
+  size_t created_at_bytes = format_time(round, batch_time_us(item->batch, item->msg, COL_CREATED_AT), created_at);
+  if ((has_stream && redis_pipeline_arg_int(pipeline, item->stream + 1, err) != 0) ||
+      append_column(pipeline, item, COL_MESSAGE_ID, err) != 0 || append_column(pipeline, item, COL_AGGREGATE_TYPE, err) != 0 ||
+      append_column(pipeline, item, COL_AGGREGATE_ID, err) != 0 || append_column(pipeline, item, COL_EVENT_TYPE, err) != 0 ||
+      append_column(pipeline, item, COL_PAYLOAD, err) != 0 ||
+      redis_pipeline_arg(pipeline, created_at, created_at_bytes, err) != 0 ||
+      (has_headers && append_column(pipeline, item, COL_HEADERS, err) != 0)) {
+    return -1;
+  }
+  return 0;
+}
+
+/* The journal's value if everything is added; the new names also go to the round's lines. */
+static int make_journal(struct round *round, struct call *call, struct err *err) {
+  buf_reset(&round->journal);
+  if (buf_append_str(&round->journal, call->token, err) != 0 || buf_append(&round->journal, "\n", 1, err) != 0 ||
+      lane_append_names(call->lane, &round->journal, &call->carried_n, err) != 0) {
+    return -1;
+  }
+  for (int i = call->first; i < call->first + call->n; i++) {
+    const struct item *item = &round->items[i];
+    size_t bytes;
+    const char *id = batch_text(item->batch, item->msg, COL_MESSAGE_ID, &bytes);
+    if (!item->is_inherited && journal_append_name(&round->lines, item->msg->id, id, bytes, err) != 0) {
+      return -1;
+    }
+  }
+  call->lines_bytes = round->lines.len - call->lines_from;
+  return call->lines_bytes == 0 ? 0 : buf_append(&round->journal, round->lines.data + call->lines_from, call->lines_bytes, err);
+}
+
+static int append_keys(struct round *round, const struct call *call, struct err *err) {
+  size_t bytes = template_journal_key(round->template, call->lane->no, round->stream.data, round->stream.size);
+  if (bytes > round->stream.size) {
+    if (buf_reserve(&round->stream, bytes, err) != 0) {
+      return -1;
+    }
+    bytes = template_journal_key(round->template, call->lane->no, round->stream.data, round->stream.size);
+  }
+  if (redis_pipeline_arg_int(round->pipeline, 1 + round->streams.n, err) != 0 ||
+      redis_pipeline_arg(round->pipeline, round->stream.data, bytes, err) != 0) {
+    return -1;
+  }
+  for (int i = 0; i < round->streams.n; i++) {
+    const char *stream = keyset_get(&round->streams, i, &bytes);
+    if (redis_pipeline_arg(round->pipeline, stream, bytes, err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static int append_call(struct round *round, struct call *call, int fields_n, struct err *err) {
+  struct redis_pipeline *pipeline = round->pipeline;
+  bool has_stream = round->streams.n > 1;
+  journal_new_token(call->token);
+  if (make_journal(round, call, err) != 0) {
+    return -1;
+  }
+  int args_n = 3 + 1 + round->streams.n + 6 + call->adds_n * (fields_n + (has_stream ? 1 : 0));
+  call->command = redis_pipeline_n(pipeline);
+  if (redis_pipeline_begin(pipeline, args_n, err) != 0 || redis_pipeline_arg(pipeline, "EVALSHA", 7, err) != 0 ||
+      redis_pipeline_arg(pipeline, round->sha, strlen(round->sha), err) != 0 || append_keys(round, call, err) != 0 ||
+      redis_pipeline_arg(pipeline, call->lane->token, strlen(call->lane->token), err) != 0 ||
+      redis_pipeline_arg(pipeline, call->token, strlen(call->token), err) != 0 ||
+      redis_pipeline_arg(pipeline, round->journal.data, round->journal.len, err) != 0 ||
+      redis_pipeline_arg_int(pipeline, call->carried_n, err) != 0 ||
+      redis_pipeline_arg_int(pipeline, call->adds_n, err) != 0 || redis_pipeline_arg_int(pipeline, fields_n, err) != 0) {
+    return -1;
+  }
+  for (int i = call->first; i < call->first + call->n; i++) {
+    const struct item *item = &round->items[i];
+    if (!item->is_inherited && append_message(round, item, has_stream, fields_n > FIELDS_N, err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+int round_add(struct round *round, struct lane *lane, struct err *err) {
+  assert(lane->state == LANE_OPEN);
+  struct call *call = NULL;
+  int fields_n = FIELDS_N;
+  if (new_call(round, lane, &call, err) != 0) {
+    return -1;
+  }
+  keyset_reset(&round->streams);
+  if (!lane->wants_probe && take_messages(round, call, &fields_n, err) != 0) {
+    return -1;
+  }
+  call->n = round->items_n - call->first;
+  if (call->n == 0 && !lane->wants_probe) {
+    return 0;
+  }
+  round->calls_n++;
+  return append_call(round, call, fields_n, err);
+}
+
+int round_append_eval(const struct round *round, int index, struct redis_pipeline *pipeline, struct err *err) {
+  const char *const words[] = {"EVAL", embed_publish_lua};
+  const size_t word_bytes[] = {4, embed_publish_lua_bytes};
+  return redis_pipeline_again(pipeline, round->pipeline, round->calls[index].command, words, word_bytes, 2, err);
+}
