@@ -1,0 +1,175 @@
+/*
+ * The cutting proxy: see proxy.h.
+ */
+#include "proxy.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fail.h"
+
+#define PAIRS_MAX 16
+#define CHUNK_BYTES 65536
+
+struct pair {
+  int client, server; /* -1: free */
+};
+
+struct proxy {
+  int listen_fd;
+  int port;
+  int server_port;
+  int stop_pipe[2];
+  pthread_t thread;
+  struct pair pairs[PAIRS_MAX];
+  atomic_int_fast64_t bytes[2];
+  atomic_int_fast64_t left[2]; /* until the cut; -1: none is wanted */
+  atomic_bool has_cut;
+};
+
+static int listen_somewhere(int *port) {
+  struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t addr_bytes = sizeof addr;
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr) != 0 || listen(fd, PAIRS_MAX) != 0 ||
+      getsockname(fd, (struct sockaddr *)&addr, &addr_bytes) != 0)
+    FAIL("proxy: %s", strerror(errno));
+  *port = ntohs(addr.sin_port);
+  return fd;
+}
+
+static void close_pair(struct pair *pair) {
+  if (pair->client >= 0)
+    close(pair->client);
+  if (pair->server >= 0)
+    close(pair->server);
+  pair->client = pair->server = -1;
+}
+
+static void accept_one(struct proxy *proxy) {
+  struct sockaddr_in addr = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)proxy->server_port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int one = 1;
+  int client = accept(proxy->listen_fd, NULL, NULL);
+  int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct pair pair = {client, server};
+  if (client >= 0 && server >= 0 && connect(server, (struct sockaddr *)&addr, sizeof addr) == 0) {
+    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (int i = 0; i < PAIRS_MAX; i++) {
+      if (proxy->pairs[i].client < 0) {
+        proxy->pairs[i] = pair;
+        return;
+      }
+    }
+  }
+  close_pair(&pair);
+}
+
+/* Passes on what is there; false when the connection is over. */
+static bool pass(struct proxy *proxy, int from, int to, enum proxy_direction direction) {
+  char chunk[CHUNK_BYTES];
+  int64_t left = atomic_load(&proxy->left[direction]);
+  ssize_t n = recv(from, chunk, sizeof chunk, 0);
+  bool is_cut;
+  if (n <= 0)
+    return false;
+  is_cut = left >= 0 && n >= left;
+  if (is_cut)
+    n = (ssize_t)left;
+  for (ssize_t sent = 0; sent < n;) {
+    ssize_t m = send(to, chunk + sent, (size_t)(n - sent), MSG_NOSIGNAL);
+    if (m <= 0)
+      return false;
+    sent += m;
+  }
+  atomic_fetch_add(&proxy->bytes[direction], n);
+  if (is_cut) {
+    atomic_store(&proxy->left[direction], -1);
+    atomic_store(&proxy->has_cut, true);
+    return false;
+  }
+  if (left >= 0)
+    atomic_store(&proxy->left[direction], left - n);
+  return true;
+}
+
+static void *run(void *arg) {
+  struct proxy *proxy = arg;
+  for (;;) {
+    struct pollfd fds[2 + 2 * PAIRS_MAX] = {{.fd = proxy->stop_pipe[0], .events = POLLIN},
+                                            {.fd = proxy->listen_fd, .events = POLLIN}};
+    for (int i = 0; i < PAIRS_MAX; i++) {
+      fds[2 + 2 * i] = (struct pollfd){.fd = proxy->pairs[i].client, .events = POLLIN};
+      fds[3 + 2 * i] = (struct pollfd){.fd = proxy->pairs[i].server, .events = POLLIN};
+    }
+    if (poll(fds, 2 + 2 * PAIRS_MAX, -1) < 0 && errno != EINTR)
+      break;
+    if (fds[0].revents != 0)
+      break;
+    for (int i = 0; i < PAIRS_MAX; i++) {
+      struct pair *pair = &proxy->pairs[i];
+      if (pair->client < 0)
+        continue;
+      if ((fds[2 + 2 * i].revents != 0 && !pass(proxy, pair->client, pair->server, PROXY_TO_SERVER)) ||
+          (fds[3 + 2 * i].revents != 0 && !pass(proxy, pair->server, pair->client, PROXY_TO_CLIENT)))
+        close_pair(pair);
+    }
+    if (fds[1].revents != 0)
+      accept_one(proxy);
+  }
+  for (int i = 0; i < PAIRS_MAX; i++)
+    close_pair(&proxy->pairs[i]);
+  return NULL;
+}
+
+struct proxy *proxy_start(int server_port) {
+  struct proxy *proxy = calloc(1, sizeof *proxy);
+  if (proxy == NULL)
+    FAIL("out of memory");
+  proxy->server_port = server_port;
+  proxy->listen_fd = listen_somewhere(&proxy->port);
+  for (int i = 0; i < PAIRS_MAX; i++)
+    proxy->pairs[i] = (struct pair){-1, -1};
+  atomic_init(&proxy->left[0], -1);
+  atomic_init(&proxy->left[1], -1);
+  if (pipe2(proxy->stop_pipe, O_CLOEXEC) != 0 || pthread_create(&proxy->thread, NULL, run, proxy) != 0)
+    FAIL("proxy: %s", strerror(errno));
+  return proxy;
+}
+
+void proxy_stop(struct proxy *proxy) {
+  if (write(proxy->stop_pipe[1], "x", 1) != 1)
+    FAIL("proxy: %s", strerror(errno));
+  pthread_join(proxy->thread, NULL);
+  close(proxy->stop_pipe[0]);
+  close(proxy->stop_pipe[1]);
+  close(proxy->listen_fd);
+  free(proxy);
+}
+
+int proxy_port(const struct proxy *proxy) {
+  return proxy->port;
+}
+
+int64_t proxy_bytes(struct proxy *proxy, enum proxy_direction direction) {
+  return atomic_load(&proxy->bytes[direction]);
+}
+
+void proxy_cut_after(struct proxy *proxy, enum proxy_direction direction, int64_t n) {
+  atomic_store(&proxy->left[direction], n);
+}
+
+bool proxy_has_cut(struct proxy *proxy) {
+  return atomic_load(&proxy->has_cut);
+}
