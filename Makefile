@@ -26,6 +26,7 @@ WERROR ?=
 DEPS ?= yes
 T ?=
 JOBS ?= 2
+LINT_JOBS ?= 2
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -61,7 +62,8 @@ PROGRAM := $(B)/outboxd
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
   -Wold-style-definition -Wcast-qual -Wcast-align -Wformat=2 -Wundef -Wvla -Wdouble-promotion -Wnull-dereference \
-  -Wpointer-arith -Wwrite-strings -Wredundant-decls -Wswitch-enum -Wimplicit-fallthrough -Wunused
+  -Wpointer-arith -Wwrite-strings -Wredundant-decls -Wswitch-enum -Wimplicit-fallthrough -Wunused \
+  -Werror=implicit-function-declaration -Werror=implicit-int -Werror=int-conversion -Werror=incompatible-pointer-types
 ifeq ($(WERROR),1)
 WARNINGS += -Werror
 endif
@@ -175,7 +177,7 @@ demo: tests
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/demo.sh
 
 lint: $(GEN)/embed.h | deps
-	@LINT_CPPFLAGS='$(subst ','\'',$(CPPFLAGS_ALL))' BUILD=$(B) scripts/lint.sh
+	@LINT_JOBS=$(LINT_JOBS) LINT_CPPFLAGS='$(subst ','\'',$(CPPFLAGS_ALL))' BUILD=$(B) scripts/lint.sh
 format: | deps
 	clang-format -i $(wildcard include/*.h include/outboxd/*.h src/*.c tests/*/*.c tests/*/*.h)
 

@@ -10,6 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef err_set
+#undef err_errno
+#undef err_wrap
+
 /* One line: a log reader must not meet half an event. */
 static void flatten(char *text) {
   for (char *p = text; *p != '\0'; p++) {

@@ -42,6 +42,13 @@ int err_errno(struct err *err, enum err_class class, int errnum, const char *fmt
 /* Puts "context: " before the text; class and code stay.  Always returns -1. */
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+#ifdef __clang_analyzer__
+/* The analyser looks at one file at a time and would not know that these return -1. */
+#define err_set(...) ((void)err_set(__VA_ARGS__), -1)
+#define err_errno(...) ((void)err_errno(__VA_ARGS__), -1)
+#define err_wrap(...) ((void)err_wrap(__VA_ARGS__), -1)
+#endif
+
 /* Empties *err. */
 void err_clear(struct err *err);
 
