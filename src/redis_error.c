@@ -73,12 +73,13 @@ static const char *skip_prefixes(const char *text) {
     const char *at = strstr(text, "@user_script");
     text = at != NULL ? at : text;
   }
-  if (starts_with(text, "@user_script:")) {
+  while (starts_with(text, "@user_script:")) {
     const char *at = text + strlen("@user_script:");
     at += strspn(at, " 0123456789");
-    if (*at == ':') {
-      text = at + 1 + strspn(at + 1, " ");
+    if (*at != ':') {
+      break;
     }
+    text = at + 1 + strspn(at + 1, " ");
   }
   return *text == '-' ? text + 1 : text;
 }
