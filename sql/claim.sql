@@ -1,17 +1,25 @@
--- Claims a batch: the first pending messages behind the cursor, locked until the transaction ends.
+-- Claims a batch: the first pending messages from the horizon on, locked until the transaction ends.
 --
--- look: what is pending, without a lock and without loading payloads.  fit: how far the limits of rows and bytes reach.  The last part
--- locks exactly these and returns them.  All three see one snapshot: where fewer rows come back than fit counted, another session holds
--- the missing ones, and the caller has to hold back the later messages of their aggregates.
+-- bounds: where to start, so that what committed late is not overtaken (include/outboxd/horizon.h).  look: what is pending from there on,
+-- without a lock and without loading payloads.  fit: how far the limits of rows and bytes reach.  The last part locks exactly these and
+-- returns them.  All of it sees one snapshot: where fewer rows come back than fit counted, another session holds the missing ones, and
+-- the caller has to hold back the later messages of their aggregates.
 --
--- $1 cursor (last id claimed)     $2 --max-attempts     $3 lanes to claim, NULL for all     $4 aggregate keys held back, NULL for none
--- $5 rows at most                 $6 bytes at most      $7 text bytes expected of one stored byte of a compressed payload
-WITH look AS MATERIALIZED (
+-- $1 near: where to start at the latest       $2 --max-attempts     $3 lanes to claim, NULL for all     $4 aggregate keys held back, NULL for none
+-- $5 rows at most                             $6 bytes at most      $7 text bytes expected of one stored byte of a compressed payload
+-- $8, $9 transactions that were in progress when near was passed, and above which id theirs lie       $10 ids of batches that are open, NULL for none
+WITH bounds AS MATERIALIZED (
+  SELECT least($1::int8, (SELECT min(o.low)
+                          FROM unnest($8::xid8[], $9::int8[]) AS o (xid, low)
+                          WHERE pg_visible_in_snapshot(o.xid, pg_current_snapshot()))) AS start_id,
+         pg_current_snapshot()::text AS snapshot
+), look AS MATERIALIZED (
   SELECT m.id, :look_bytes AS bytes
   FROM :table m
-  WHERE m.published_at IS NULL AND m.id > $1::int8 AND :attempts < $2::int4
+  WHERE m.published_at IS NULL AND m.id > (SELECT start_id FROM bounds) AND :attempts < $2::int4
     AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
     AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+    AND ($10::int8[] IS NULL OR m.id NOT IN (SELECT unnest($10::int8[])))
   ORDER BY m.id
   LIMIT $5::int8
 ), fit AS MATERIALIZED (
@@ -25,7 +33,8 @@ WITH look AS MATERIALIZED (
 )
 SELECT m.tableoid, m.ctid, m.id::int8, m.message_id::text, m.aggregate_type::text, m.aggregate_id::text, m.event_type::text,
        m.payload::text, :attempts, m.created_at::timestamptz, :lane_hash, :aggregate_key, :compressed_bytes,
-       (SELECT looked_n FROM fit), (SELECT fit_n FROM fit), statement_timestamp():headers
+       (SELECT looked_n FROM fit), (SELECT fit_n FROM fit), statement_timestamp(),
+       CASE WHEN m.id = (SELECT first_id FROM fit) THEN (SELECT snapshot FROM bounds) END:headers
 FROM :table m
 WHERE m.published_at IS NULL AND m.id >= (SELECT first_id FROM fit) AND m.id <= (SELECT last_id FROM fit)
   AND :attempts < $2::int4

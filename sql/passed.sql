@@ -1,10 +1,11 @@
--- What lies between the cursor and the last claimed id ($6) and is still pending: those of them that the claim did not return are held by
--- another session.  Parameters 1 to 5 as in claim.sql.
+-- What lies between $1 and the last claimed id ($6) and is still pending, but for the open batches ($7): those of them that the claim did not
+-- return are held by another session.  Parameters 2 to 5 as in claim.sql.
 SELECT m.id::int8, :aggregate_key
 FROM :table m
 WHERE m.published_at IS NULL AND m.id > $1::int8 AND :attempts < $2::int4
   AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
   AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+  AND ($7::int8[] IS NULL OR m.id NOT IN (SELECT unnest($7::int8[])))
   AND m.id <= $6::int8
 ORDER BY m.id
 LIMIT $5::int8

@@ -1,4 +1,4 @@
--- Is anything pending that may be claimed?  The cheap question of an idle poll.  Parameters as in claim.sql.
+-- Is anything pending above $1 that may be claimed?  The cheap question of an idle poll.  Parameters 2 to 4 as in claim.sql.
 SELECT 1
 FROM :table m
 WHERE m.published_at IS NULL AND m.id > $1::int8 AND :attempts < $2::int4

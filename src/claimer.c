@@ -16,8 +16,8 @@
 #include "outboxd/pgarray.h"
 #include "outboxd/settle.h"
 
-#define CLAIM_PARAMS 7
-#define PASSED_PARAMS 6
+#define CLAIM_PARAMS 10
+#define PASSED_PARAMS 7
 #define PROBE_PARAMS 4
 #define SLACK_MS 1000 /* the server's statement_timeout comes first */
 
@@ -36,16 +36,7 @@ struct claimer {
   int held_n;
   struct settle *settle;
   struct settle_prepared prepared;
-  /* Parameters of the claim under way: kept for the look at what was passed over. */
-  char cursor_text[24];
-  char attempts_text[16];
-  char rows_text[16];
-  char bytes_text[24];
-  char printed_text[16];
-  char last_id_text[24];
-  const struct buf *lanes_param;
-  const struct buf *held_back_param;
-  bool is_probed;
+  struct claim claim; /* under way: kept for the look at what was passed over */
   bool has_asked_leaves; /* CLAIMER_LOOKING: what was asked */
   bool has_asked_held;
   struct buf params; /* arrays of the other requests */
@@ -226,58 +217,72 @@ int claimer_sync(struct claimer *claimer, const bool *wanted, int64_t now_us, st
   return request(claimer, steps, 2, now_us, err);
 }
 
-/* The parameters the claim, the probe and the look at what was passed over share. */
-static void keep_params(struct claimer *claimer, const struct claim *claim) {
-  (void)snprintf(claimer->cursor_text, sizeof claimer->cursor_text, "%lld", (long long)claim->cursor);
-  (void)snprintf(claimer->attempts_text, sizeof claimer->attempts_text, "%d", claimer->cfg->max_attempts_n);
-  (void)snprintf(claimer->rows_text, sizeof claimer->rows_text, "%d", claim->rows_n);
-  (void)snprintf(claimer->bytes_text, sizeof claimer->bytes_text, "%lld", (long long)claim->bytes);
-  (void)snprintf(claimer->printed_text, sizeof claimer->printed_text, "%d", claim->printed_per_stored);
-  claimer->lanes_param = claim->lanes;
-  claimer->held_back_param = claim->held_back;
-  claimer->is_probed = claim->is_probed;
-}
-
-/* The parameters in libpq's form; point into the claimer. */
+/* The parameters of the claim, the probe and the look at what was passed over, in libpq's form. */
 struct claim_params {
+  char texts[CLAIM_PARAMS][24];
   const char *values[CLAIM_PARAMS];
   int lengths[CLAIM_PARAMS];
+  int formats[CLAIM_PARAMS];
+  int n;
 };
 
-static const int claim_formats[CLAIM_PARAMS] = {0, 0, 1, 1, 0, 0, 0};
+static void add_int(struct claim_params *params, int64_t value) {
+  (void)snprintf(params->texts[params->n], sizeof params->texts[0], "%lld", (long long)value);
+  params->values[params->n] = params->texts[params->n];
+  params->lengths[params->n] = 0;
+  params->formats[params->n] = 0;
+  params->n++;
+}
 
-static struct pg_step prepared_step(const struct claimer *claimer, const char *name, int params_n,
-                                    struct claim_params *params) {
-  const struct buf *lanes = claimer->lanes_param;
-  const struct buf *held_back = claimer->held_back_param;
-  *params = (struct claim_params){
-      .values = {claimer->cursor_text, claimer->attempts_text, lanes != NULL ? lanes->data : NULL,
-                 held_back != NULL ? held_back->data : NULL, claimer->rows_text,
-                 params_n == PASSED_PARAMS ? claimer->last_id_text : claimer->bytes_text, claimer->printed_text},
-      .lengths = {0, 0, lanes != NULL ? (int)lanes->len : 0, held_back != NULL ? (int)held_back->len : 0, 0, 0, 0}};
+static void add_array(struct claim_params *params, const struct buf *array) {
+  params->values[params->n] = array != NULL ? array->data : NULL;
+  params->lengths[params->n] = array != NULL ? (int)array->len : 0;
+  params->formats[params->n] = 1;
+  params->n++;
+}
+
+/* Those all three begin with. */
+static void begin_params(const struct claimer *claimer, int64_t start, struct claim_params *params) {
+  params->n = 0;
+  add_int(params, start);
+  add_int(params, claimer->cfg->max_attempts_n);
+  add_array(params, claimer->claim.lanes);
+  add_array(params, claimer->claim.held_back);
+}
+
+static struct pg_step prepared_step(const char *name, const struct claim_params *params) {
   return (struct pg_step){.kind = PG_EXECUTE,
                           .name = name,
-                          .params_n = params_n,
+                          .params_n = params->n,
                           .values = params->values,
                           .lengths = params->lengths,
-                          .formats = claim_formats,
+                          .formats = params->formats,
                           .is_binary_result = true};
 }
 
 int claimer_probe(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
-  keep_params(claimer, claim);
   struct claim_params params;
-  const struct pg_step step = prepared_step(claimer, "probe", PROBE_PARAMS, &params);
+  claimer->claim = *claim;
+  begin_params(claimer, claim->near, &params);
+  const struct pg_step step = prepared_step("probe", &params);
+  assert(params.n == PROBE_PARAMS);
   set_state(claimer, CLAIMER_PROBING);
   return request(claimer, &step, 1, now_us, err);
 }
 
 int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
-  keep_params(claimer, claim);
-  claimer->held_n = 0;
   struct claim_params params;
-  const struct pg_step steps[] = {{.kind = PG_QUERY, .sql = "BEGIN"},
-                                  prepared_step(claimer, "claim", CLAIM_PARAMS, &params)};
+  claimer->claim = *claim;
+  claimer->held_n = 0;
+  begin_params(claimer, claim->near, &params);
+  add_int(&params, claim->rows_n);
+  add_int(&params, claim->bytes);
+  add_int(&params, claim->printed_per_stored);
+  add_array(&params, claim->xids);
+  add_array(&params, claim->lows);
+  add_array(&params, claim->in_flight);
+  assert(params.n == CLAIM_PARAMS);
+  const struct pg_step steps[] = {{.kind = PG_QUERY, .sql = "BEGIN"}, prepared_step("claim", &params)};
   set_state(claimer, CLAIMER_CLAIMING);
   return request(claimer, steps, 2, now_us, err);
 }
@@ -352,7 +357,7 @@ static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *
     return -1;
   }
   claimer->has_asked_leaves = unknown_n > 0;
-  claimer->has_asked_held = batch->n > 0 ? batch->n < fit_n : claimer->is_probed;
+  claimer->has_asked_held = batch->n > 0 ? batch->n < fit_n : claimer->claim.is_probed;
   buf_reset(&claimer->params);
   if (claimer->has_asked_leaves && (pgarray_begin(&claimer->params, PGARRAY_OID, unknown_n, err) != 0 ||
                                     append_unknown_leaves(claimer, &unknown_n, false, err) != 0)) {
@@ -370,9 +375,12 @@ static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *
                                   .formats = formats};
   }
   if (claimer->has_asked_held) {
-    int64_t last_id = batch->n > 0 ? pg_get_int64(batch->result, batch->n - 1, COL_ID) : INT64_MAX;
-    (void)snprintf(claimer->last_id_text, sizeof claimer->last_id_text, "%lld", (long long)last_id);
-    steps[n++] = prepared_step(claimer, "passed", PASSED_PARAMS, &params);
+    begin_params(claimer, claimer->claim.far, &params);
+    add_int(&params, claimer->claim.rows_n);
+    add_int(&params, batch->n > 0 ? pg_get_int64(batch->result, batch->n - 1, COL_ID) : INT64_MAX);
+    add_array(&params, claimer->claim.in_flight);
+    assert(params.n == PASSED_PARAMS);
+    steps[n++] = prepared_step("passed", &params);
   }
   if (batch->n == 0) {
     steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "COMMIT"};

@@ -112,7 +112,7 @@ static void advance(struct coordinator *c, int64_t now_us) {
   struct err err = ERR_INIT;
   switch (c->phase) {
     case PHASE_RUN:
-      if (!c->is_drain_wanted && !lanes_want_epoch(c) && !c->is_ending) {
+      if (!c->is_drain_wanted && !lanes_want_epoch(c, now_us) && !c->is_ending) {
         return;
       }
       c->phase = PHASE_DRAIN;
@@ -377,7 +377,7 @@ static int64_t next_deadline_us(const struct coordinator *c) {
     due_us = due_us == INT64_MAX || due_us > c->sweep_allowed_us ? due_us : c->sweep_allowed_us;
     at_us = earliest(at_us, earliest(due_us, c->dead_check_us));
     if (c->is_caught_up && c->claiming < 0) {
-      at_us = earliest(at_us, c->next_poll_us > c->sweep_allowed_us || c->cursor != INT64_MIN ? c->next_poll_us
+      at_us = earliest(at_us, c->next_poll_us > c->sweep_allowed_us || horizon_cursor(c->horizon) != INT64_MIN ? c->next_poll_us
                                                                                               : c->sweep_allowed_us);
     }
   }
@@ -444,6 +444,8 @@ void coordinator_free(struct coordinator *c) {
   lease_free(c->lease);
   lanes_free(c);
   held_back_free(c->held_back);
+  horizon_free(c->horizon);
+  buf_free(&c->in_flight);
   pthread_mutex_destroy(&c->stats_mutex);
   free(c);
 }
@@ -464,7 +466,6 @@ int coordinator_start(const struct cfg *cfg, struct table *table, struct publish
   c->abort = abort;
   c->finished = finished;
   c->claiming = -1;
-  c->cursor = INT64_MIN;
   c->dead_check_us = INT64_MAX;
   c->sweep_due_us = INT64_MAX;
   c->lease_backoff = (struct backoff){.first_ms = RECONNECT_FIRST_MS, .max_ms = RECONNECT_MAX_MS};
@@ -480,7 +481,7 @@ int coordinator_start(const struct cfg *cfg, struct table *table, struct publish
       goto fail;
     }
   }
-  if (lanes_new(c, err) != 0 || held_back_new(&c->held_back, err) != 0 || lease_new(cfg, table, &c->lease, err) != 0) {
+  if (lanes_new(c, err) != 0 || held_back_new(&c->held_back, err) != 0 || horizon_new(&c->horizon, err) != 0 || lease_new(cfg, table, &c->lease, err) != 0) {
     goto fail;
   }
   int rc = pthread_create(&c->thread, NULL, run, c);

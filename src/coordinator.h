@@ -17,6 +17,7 @@
 #include "outboxd/coordinator.h"
 #include "outboxd/held_back.h"
 #include "outboxd/histogram.h"
+#include "outboxd/horizon.h"
 #include "outboxd/lease.h"
 #include "outboxd/publisher.h"
 
@@ -88,6 +89,7 @@ struct coordinator {
   bool *lanes_leaving;   /* flags: being handed on */
   bool is_leaving;       /* some are */
   bool is_lease_lost;    /* the lease went: everything leaves at the next drain */
+  int64_t taking_since_us; /* since when lanes are being taken over; now when none is */
   struct buf active_param; /* int4[] of the active lanes */
   int active_n;
   int checking;          /* lane whose names PostgreSQL is asked about; -1: none */
@@ -97,7 +99,8 @@ struct coordinator {
   int claiming;          /* index of the seat that claims or probes; -1: none */
   int64_t epoch;
   int64_t seq;
-  int64_t cursor;
+  struct horizon *horizon; /* how far the claims of this epoch have come */
+  struct buf in_flight;    /* int8[] of the open batches' ids */
   bool is_caught_up;     /* the last claim found less than a whole batch */
   bool is_probed;        /* the probe of this poll found something */
   bool is_epoch_told;    /* the publishers know of this epoch */
@@ -138,7 +141,7 @@ void lanes_on_fleet(struct coordinator *c, int64_t now_us);
 void lanes_on_taken(struct coordinator *c);
 void lanes_on_pending(struct coordinator *c);
 void lanes_on_note(struct coordinator *c, struct note *note, int64_t now_us);
-bool lanes_want_epoch(const struct coordinator *c);
+bool lanes_want_epoch(const struct coordinator *c, int64_t now_us);
 /* Between epochs: says which use locks the claimers should hold from now on. */
 void lanes_plan(struct coordinator *c);
 /* The claimers' use locks fit: new lanes may be read. */

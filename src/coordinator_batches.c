@@ -11,12 +11,14 @@
 #include "coordinator.h"
 #include "outboxd/clock.h"
 #include "outboxd/log.h"
+#include "outboxd/pgarray.h"
 
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS 60000
 #define LOCKED_RETRY_MS 500 /* a row held by another session is looked at again after about so long */
 #define SWEEP_SHARE 10      /* sweeps take at most one part in so many of the time */
-#define SWEEP_EVERY_US 1000000
+#define SWEEP_EVERY_US 10000000
+#define OLD_US 5000000 /* no INSERT waits so long between drawing its id and writing */
 #define PRINTED_FIRST 64 /* text bytes of one stored byte of a compressed payload, before any was seen */
 #define PRINTED_LEAST 4
 
@@ -52,9 +54,38 @@ bool batches_are_none_open(const struct coordinator *c) {
 
 /* -------------------------------------------------------------------------------------------------- claim */
 
+/* The ids of the open batches: they are pending until their settle commits, and the next claim must not wait in line behind them. */
+static int fill_in_flight(struct coordinator *c, struct err *err) {
+  int n = 0;
+  for (int i = 0; i < SEATS(c); i++) {
+    n += c->seats[i].batch != NULL ? c->seats[i].batch->n : 0;
+  }
+  buf_reset(&c->in_flight);
+  if (pgarray_begin(&c->in_flight, PGARRAY_INT8, n, err) != 0) {
+    return -1;
+  }
+  for (int i = 0; i < SEATS(c); i++) {
+    const struct batch *batch = c->seats[i].batch;
+    for (int m = 0; batch != NULL && m < batch->n; m++) {
+      if (pgarray_int8(&c->in_flight, batch->msgs[m].id, err) != 0) {
+        return -1;
+      }
+    }
+  }
+  return n;
+}
+
 static int fill_claim(struct coordinator *c, struct claim *claim, struct err *err) {
-  *claim = (struct claim){.cursor = c->cursor,
+  int in_flight_n = fill_in_flight(c, err);
+  if (in_flight_n < 0) {
+    return -1;
+  }
+  *claim = (struct claim){.near = horizon_near(c->horizon),
+                          .far = horizon_far(c->horizon),
                           .lanes = c->active_n < c->cfg->lanes_n ? &c->active_param : NULL,
+                          .xids = horizon_xids(c->horizon),
+                          .lows = horizon_lows(c->horizon),
+                          .in_flight = in_flight_n > 0 ? &c->in_flight : NULL,
                           .rows_n = c->cfg->batch_n,
                           .bytes = c->cfg->max_batch_bytes,
                           .printed_per_stored = c->printed_per_stored > 0 ? c->printed_per_stored : PRINTED_FIRST,
@@ -71,7 +102,7 @@ static void send_claim(struct coordinator *c, int index, int64_t now_us) {
   if (rc == 0) {
     seat->sent_us = now_us;
     c->claiming = index;
-    if (c->cursor == INT64_MIN && c->sweep_started_us == 0) {
+    if (horizon_cursor(c->horizon) == INT64_MIN && c->sweep_started_us == 0) {
       c->sweep_started_us = now_us;
     }
     rc = c->is_caught_up && !c->is_probed ? claimer_probe(seat->claimer, &claim, now_us, &err)
@@ -88,11 +119,11 @@ void batches_claim(struct coordinator *c, int64_t now_us) {
     return;
   }
   if (c->is_caught_up && !c->is_probed) {
-    if (now_us < c->next_poll_us || (c->cursor == INT64_MIN && now_us < c->sweep_allowed_us)) {
+    if (now_us < c->next_poll_us || (horizon_cursor(c->horizon) == INT64_MIN && now_us < c->sweep_allowed_us)) {
       return;
     }
     /* A poll looks from the start of the order again, for what committed late: with nothing in flight, as every sweep. */
-    if (c->cursor != INT64_MIN && now_us >= c->sweep_allowed_us && batches_are_none_open(c)) {
+    if (horizon_cursor(c->horizon) != INT64_MIN && now_us >= c->sweep_allowed_us && batches_are_none_open(c)) {
       coordinator_want_drain(c);
       return;
     }
@@ -191,6 +222,23 @@ static void learn_sizes(struct coordinator *c, const struct batch *batch) {
   }
 }
 
+static void note_horizon(struct coordinator *c, const struct batch *batch, int64_t now_us) {
+  struct err err = ERR_INIT;
+  struct msg last = {.row = batch->n - 1}; /* rows are in id order */
+  struct msg first = {.row = 0};
+  size_t bytes = 0;
+  bool has_time = !batch_is_null(batch, &last, COL_CREATED_AT);
+  const struct horizon_claim claim = {
+      .now_us = now_us,
+      .last_id = batch_int64(batch, &last, COL_ID),
+      .snapshot = batch_is_null(batch, &first, COL_SNAPSHOT) ? NULL : batch_text(batch, &first, COL_SNAPSHOT, &bytes),
+      .is_cut = !c->is_caught_up,
+      .is_old = has_time && batch->db_now_us - batch_time_us(batch, &last, COL_CREATED_AT) > OLD_US};
+  if (horizon_note(c->horizon, &claim, &err) != 0) {
+    log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));
+  }
+}
+
 static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   struct seat *seat = &c->seats[index];
   struct batch *batch = claimer_take_batch(seat->claimer);
@@ -203,9 +251,9 @@ static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   batch->seq = ++c->seq;
   for (int i = 0; i < batch->n; i++) {
     assert(c->lanes[batch->msgs[i].lane].state == OWNED_ACTIVE || c->lanes[batch->msgs[i].lane].state == OWNED_LOST);
-    c->cursor = batch->msgs[i].id > c->cursor ? batch->msgs[i].id : c->cursor;
   }
   c->is_caught_up = looked_n < c->cfg->batch_n && fit_n == looked_n;
+  note_horizon(c, batch, now_us);
   c->next_poll_us = seat->sent_us + c->cfg->poll_interval_ms * 1000;
   hold_back_locked(c, index, now_us);
   learn_sizes(c, batch);
@@ -223,8 +271,7 @@ static void on_empty(struct coordinator *c, int index, int64_t now_us) {
   int held_n = claimer_held(c->seats[index].claimer, &held);
   hold_back_locked(c, index, now_us);
   if (held_n >= c->cfg->batch_n) {
-    c->cursor = held[held_n - 1].id;
-    c->is_caught_up = false;
+    c->is_caught_up = false; /* now that they are held back, the next claim sees what lies behind them */
     return;
   }
   c->is_caught_up = true;

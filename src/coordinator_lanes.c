@@ -16,6 +16,7 @@
 
 #define TAKE_RETRY_FIRST_MS 100
 #define TAKE_RETRY_MAX_MS 5000
+#define TAKE_PATIENCE_US 1000000 /* lanes that are ready wait so long for others, so as to begin together */
 
 int lanes_new(struct coordinator *c, struct err *err) {
   size_t n = (size_t)c->cfg->lanes_n;
@@ -225,14 +226,14 @@ void lanes_on_released(struct coordinator *c) {
   c->is_leaving = false;
 }
 
-bool lanes_want_epoch(const struct coordinator *c) {
+bool lanes_want_epoch(const struct coordinator *c, int64_t now_us) {
   bool is_any_ready = false;
   bool is_any_under_way = false;
   for (int i = 0; i < c->cfg->lanes_n; i++) {
     is_any_ready = is_any_ready || c->lanes[i].state == OWNED_READY;
     is_any_under_way = is_any_under_way || c->lanes[i].state == OWNED_READING || c->lanes[i].state == OWNED_CHECKING;
   }
-  return is_any_ready && (!is_any_under_way || c->active_n == 0);
+  return is_any_ready && (!is_any_under_way || now_us - c->taking_since_us > TAKE_PATIENCE_US);
 }
 
 static void log_lanes(const struct coordinator *c) {
@@ -278,7 +279,7 @@ int lanes_start_epoch(struct coordinator *c, int64_t now_us, struct err *err) {
   }
   c->epoch++;
   c->is_epoch_told = false;
-  c->cursor = INT64_MIN;
+  horizon_reset(c->horizon);
   c->is_probed = false;
   c->next_poll_us = now_us;
   (void)held_back_release_due(c->held_back, now_us);
@@ -334,6 +335,13 @@ void lanes_on_pending(struct coordinator *c) {
 
 void lanes_act(struct coordinator *c, int64_t now_us) {
   struct err err = ERR_INIT;
+  bool is_any_under_way = false;
+  for (int i = 0; i < c->cfg->lanes_n; i++) {
+    is_any_under_way = is_any_under_way || c->lanes[i].state == OWNED_READING || c->lanes[i].state == OWNED_CHECKING;
+  }
+  if (!is_any_under_way) {
+    c->taking_since_us = now_us;
+  }
   for (int i = 0; i < c->cfg->lanes_n; i++) {
     struct owned_lane *l = &c->lanes[i];
     if (l->state == OWNED_UNREAD && l->retry_us <= now_us && !c->is_ending) {

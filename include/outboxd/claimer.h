@@ -51,15 +51,19 @@ struct held {
   int64_t key; /* its aggregate */
 };
 
-/* What to claim.  The arrays are in PostgreSQL's binary form (pgarray.h), borrowed until the claim's event; NULL: all lanes, none held back. */
+/* What to claim.  The arrays are in PostgreSQL's binary form (pgarray.h), borrowed until the claim's event; NULL: all lanes, or none of the others. */
 struct claim {
-  int64_t cursor;           /* ids above it */
-  const struct buf *lanes;
-  const struct buf *held_back;
+  int64_t near;                /* look at ids above it, ... */
+  int64_t far;                 /* ... or down to this one where a transaction has ended: see horizon.h */
+  const struct buf *lanes;     /* int4[] */
+  const struct buf *held_back; /* int8[]: aggregate keys */
+  const struct buf *xids;      /* xid8[] and int8[]: see horizon.h */
+  const struct buf *lows;
+  const struct buf *in_flight; /* int8[]: ids of the open batches */
   int rows_n;
   int64_t bytes;
-  int printed_per_stored;   /* text bytes expected of one stored byte of a compressed payload */
-  bool is_probed;           /* something was seen pending: if nothing can be locked, find out what is held by others */
+  int printed_per_stored;      /* text bytes expected of one stored byte of a compressed payload */
+  bool is_probed;              /* something was seen pending: if nothing can be locked, find out what is held by others */
 };
 
 struct claimer;

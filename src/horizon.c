@@ -1,0 +1,238 @@
+/*
+ * From which id on the next claim has to look.
+ *
+ * Owns: the last claims' cursors and snapshots, the transactions that may still bring rows behind near.  Run by: the coordinator's thread.
+ * Never: forgets such a transaction before a claim has looked everywhere it may have written.
+ */
+#include "outboxd/horizon.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "outboxd/pgarray.h"
+
+/* A claim's cursor becomes near after so long: in between, a session may have drawn an id and not yet begun to write. */
+#define NEAR_DELAY_US 200000
+
+/* A claim that near has not reached yet. */
+struct past {
+  struct past *next;
+  int64_t at_us;
+  int64_t last_id;
+  bool is_old;
+  int xids_n;
+  uint64_t xids[]; /* in progress in its snapshot */
+};
+
+/* A transaction that was in progress when near passed. */
+struct open_xid {
+  uint64_t xid;
+  int64_t low; /* it may have drawn ids above this one */
+};
+
+struct horizon {
+  struct past *first; /* oldest */
+  struct past **last;
+  int64_t near;
+  int64_t cursor;
+  struct open_xid *open;
+  int open_n;
+  int open_size;
+  struct buf xids; /* both as parameters */
+  struct buf lows;
+};
+
+int horizon_new(struct horizon **out, struct err *err) {
+  *out = calloc(1, sizeof **out);
+  if (*out == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the horizon");
+  }
+  (*out)->last = &(*out)->first;
+  horizon_reset(*out);
+  return 0;
+}
+
+static void drop_first(struct horizon *horizon) {
+  struct past *past = horizon->first;
+  horizon->first = past->next;
+  if (horizon->first == NULL) {
+    horizon->last = &horizon->first;
+  }
+  free(past);
+}
+
+void horizon_reset(struct horizon *horizon) {
+  while (horizon->first != NULL) {
+    drop_first(horizon);
+  }
+  horizon->near = INT64_MIN;
+  horizon->cursor = INT64_MIN;
+  horizon->open_n = 0;
+  buf_reset(&horizon->xids);
+  buf_reset(&horizon->lows);
+}
+
+void horizon_free(struct horizon *horizon) {
+  if (horizon == NULL) {
+    return;
+  }
+  horizon_reset(horizon);
+  free(horizon->open);
+  buf_free(&horizon->xids);
+  buf_free(&horizon->lows);
+  free(horizon);
+}
+
+/* Reads "xmin:xmax:xip,xip" into a new entry; NULL when it is no such text or there is no memory. */
+static struct past *read_snapshot(const char *text) {
+  const char *list = text != NULL ? strchr(text, ':') : NULL;
+  list = list != NULL ? strchr(list + 1, ':') : NULL;
+  if (list == NULL) {
+    return NULL;
+  }
+  list++;
+  size_t xids_n = *list != '\0' ? 1 : 0;
+  for (const char *p = list; *p != '\0'; p++) {
+    xids_n += *p == ',';
+  }
+  struct past *past = calloc(1, sizeof *past + xids_n * sizeof past->xids[0]);
+  if (past == NULL) {
+    return NULL;
+  }
+  for (size_t i = 0; i < xids_n; i++) {
+    char *end = NULL;
+    past->xids[i] = strtoull(list, &end, 10);
+    list = *end == ',' ? end + 1 : end;
+  }
+  past->xids_n = (int)xids_n;
+  return past;
+}
+
+static bool has_xid(const struct past *past, uint64_t xid) {
+  for (int i = 0; i < past->xids_n; i++) {
+    if (past->xids[i] == xid) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* What has ended before the snapshot of a claim that looked everywhere brings nothing any more. */
+static void forget_ended(struct horizon *horizon, const struct past *now) {
+  int kept_n = 0;
+  for (int i = 0; i < horizon->open_n; i++) {
+    if (has_xid(now, horizon->open[i].xid)) {
+      horizon->open[kept_n++] = horizon->open[i];
+    }
+  }
+  horizon->open_n = kept_n;
+}
+
+static int remember_open(struct horizon *horizon, uint64_t xid, int64_t low, struct err *err) {
+  for (int i = 0; i < horizon->open_n; i++) {
+    if (horizon->open[i].xid == xid) {
+      return 0;
+    }
+  }
+  if (horizon->open_n == horizon->open_size) {
+    int size = horizon->open_size > 0 ? horizon->open_size * 2 : 64;
+    struct open_xid *grown = realloc(horizon->open, (size_t)size * sizeof *grown);
+    if (grown == NULL) {
+      return err_set(err, ERR_RETRY, "ENOMEM", "no memory for open transactions");
+    }
+    horizon->open = grown;
+    horizon->open_size = size;
+  }
+  horizon->open[horizon->open_n++] = (struct open_xid){.xid = xid, .low = low};
+  return 0;
+}
+
+/* May near pass this claim?  Not before its delay is over, and not beyond what the newest claim looked at. */
+static bool is_passable(const struct past *past, const struct horizon_claim *claim) {
+  return (past->is_old || claim->now_us - past->at_us >= NEAR_DELAY_US) &&
+         (!claim->is_cut || past->last_id <= claim->last_id);
+}
+
+/* Moves near over the claims that are old enough.  Their transactions that are still in progress in the newest snapshot stay remembered; those
+ * that were not known before began after the claim before, so their ids lie above its cursor. */
+static int advance_near(struct horizon *horizon, const struct past *now, const struct horizon_claim *claim,
+                        struct err *err) {
+  while (horizon->first != NULL && is_passable(horizon->first, claim)) {
+    const struct past *past = horizon->first;
+    for (int i = 0; i < past->xids_n; i++) {
+      if (has_xid(now, past->xids[i]) && remember_open(horizon, past->xids[i], horizon->near, err) != 0) {
+        return -1;
+      }
+    }
+    horizon->near = past->last_id > horizon->near ? past->last_id : horizon->near;
+    if (past == now) {
+      return 0; /* stays as the newest; passing it again changes nothing */
+    }
+    drop_first(horizon);
+  }
+  return 0;
+}
+
+static int build_params(struct horizon *horizon, struct err *err) {
+  buf_reset(&horizon->xids);
+  buf_reset(&horizon->lows);
+  if (horizon->open_n == 0) {
+    return 0;
+  }
+  if (pgarray_begin(&horizon->xids, PGARRAY_XID8, horizon->open_n, err) != 0 ||
+      pgarray_begin(&horizon->lows, PGARRAY_INT8, horizon->open_n, err) != 0) {
+    return -1;
+  }
+  for (int i = 0; i < horizon->open_n; i++) {
+    if (pgarray_int8(&horizon->xids, (int64_t)horizon->open[i].xid, err) != 0 ||
+        pgarray_int8(&horizon->lows, horizon->open[i].low, err) != 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+int horizon_note(struct horizon *horizon, const struct horizon_claim *claim, struct err *err) {
+  struct past *now = read_snapshot(claim->snapshot);
+  horizon->cursor = claim->last_id > horizon->cursor ? claim->last_id : horizon->cursor;
+  if (now == NULL || (claim->is_cut && claim->last_id < horizon->near)) {
+    /* Not known, or it did not come as far as near: everything stays as it is, and the next claim looks at the same again. */
+    free(now);
+    return 0;
+  }
+  now->at_us = claim->now_us;
+  now->last_id = claim->last_id;
+  now->is_old = claim->is_old;
+  *horizon->last = now;
+  horizon->last = &now->next;
+  forget_ended(horizon, now);
+  if (advance_near(horizon, now, claim, err) != 0 || build_params(horizon, err) != 0) {
+    horizon_reset(horizon); /* looking from the beginning is always right */
+    return -1;
+  }
+  return 0;
+}
+
+int64_t horizon_near(const struct horizon *horizon) {
+  return horizon->near;
+}
+
+int64_t horizon_far(const struct horizon *horizon) {
+  int64_t far = horizon->near;
+  for (int i = 0; i < horizon->open_n; i++) {
+    far = horizon->open[i].low < far ? horizon->open[i].low : far;
+  }
+  return far;
+}
+
+int64_t horizon_cursor(const struct horizon *horizon) {
+  return horizon->cursor;
+}
+
+const struct buf *horizon_xids(const struct horizon *horizon) {
+  return horizon->xids.len > 0 ? &horizon->xids : NULL;
+}
+
+const struct buf *horizon_lows(const struct horizon *horizon) {
+  return horizon->lows.len > 0 ? &horizon->lows : NULL;
+}
