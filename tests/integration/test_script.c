@@ -17,7 +17,7 @@ static struct stack *stack;
 /* One call: keys, then arguments, each list ends with NULL. */
 static redisReply *call(redisContext *redis, const char *verb, const char *const *keys, const char *const *args) {
   const char *argv[ARGS_MAX] = {verb};
-  char sha[SHA1_HEX_BYTES], numkeys[8];
+  char sha[SHA1_HEX_BYTES], numkeys[16];
   int argc = 3, keys_n = 0;
   redisReply *reply;
 
