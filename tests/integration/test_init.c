@@ -63,11 +63,12 @@ static char *read_file(const char *path) {
   FILE *file = fopen(path, "re");
   char *text = NULL;
   size_t size = 0;
+  bool is_read = false;
   if (file != NULL) {
-    (void)getdelim(&text, &size, '\0', file);
+    is_read = getdelim(&text, &size, '\0', file) >= 0;
     (void)fclose(file);
   }
-  REQUIRE(text != NULL, "cannot read %s", path);
+  REQUIRE(is_read, "cannot read %s", path);
   return text;
 }
 
