@@ -57,7 +57,7 @@ if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\nexit 101\n' >"$policy"
   chmod 0755 "$policy"
 fi
-if [ ! -e "$cluster_conf" ]; then
+if [[ " ${missing[*]} " == *" postgresql "* ]] && [ ! -e "$cluster_conf" ]; then
   made+=("$cluster_conf")
   mkdir -p "${cluster_conf%/*}"
   printf 'create_main_cluster = false\n' >"$cluster_conf"

@@ -61,12 +61,13 @@ report() {
   [ "$failed" -eq 0 ] || word=FAILED
   printf '%-6s %-44s %4d passed, %d failed%s  %s s\n' "$word" "$name" "$passed" "$failed" \
     "$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")" "$seconds"
+  grep '^run-tests: ' "$log" | sed 's/^/       /'
   if [ "$failed" -ne 0 ]; then
-    case $status in
-    124 | 137) echo "       stopped after $TEST_TIMEOUT s" ;;
-    0) ;;
-    *) echo "       exit status $status" ;;
-    esac
+    if awk -v a="$seconds" -v b="$TEST_TIMEOUT" 'BEGIN { exit !(a >= b) }'; then
+      echo "       stopped after $TEST_TIMEOUT s"
+    elif [ "$status" -ne 0 ]; then
+      echo "       exit status $status"
+    fi
     sed 's/^/       | /' "$log"
   fi
 }
