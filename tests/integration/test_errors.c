@@ -92,7 +92,7 @@ static void test_bad_templates(void **state) {
   (void)state;
   create_table();
   for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
-    require_end(ARGS("run", "--until-empty", "--stream", templates[i]), 1, ARGS(templates[i]));
+    require_end(ARGS("run", "--until-empty", "--stream", templates[i]), 1, ARGS("template"));
   }
 }
 
@@ -122,7 +122,7 @@ static void test_unknown_database(void **state) {
 
 static void test_bad_conninfo(void **state) {
   (void)state;
-  require_end(ARGS("run", "--database", "hots=127.0.0.1"), 1, ARGS("hots"));
+  require_end(ARGS("run", "--database", "hots=127.0.0.1"), 1, ARGS("--database"));
 }
 
 static void test_wrong_redis_password(void **state) {
@@ -152,7 +152,7 @@ static void test_usage_errors(void **state) {
   require_end(ARGS("run", "--max-write-bytes", "many"), 2, ARGS("max-write-bytes"));
   require_end(ARGS("run", "--on-dead", "pray"), 2, ARGS("on-dead"));
   require_end(ARGS("run", "surplus"), 2, ARGS(NULL));
-  require_end(ARGS("jump", "--table", "x"), 2, ARGS("jump"));
+  require_end(ARGS("jump", "--table", "x"), 2, ARGS("command"));
 }
 
 /* Starts a relay while something is down, brings it back, and expects everything to be published. */
