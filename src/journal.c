@@ -114,7 +114,10 @@ static size_t parse_id(const char *text, size_t bytes, int64_t *out) {
 }
 
 static int hex_value(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  return c >= '0' && c <= '9'   ? c - '0'
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10
+         : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                : -1;
 }
 
 /* Decodes into a new string; NULL when the text is not one that journal_append_name writes (errno EINVAL) or on no memory. */
@@ -179,7 +182,7 @@ int journal_parse(const char *value, size_t bytes, struct journal_names **out, s
     lines_n += value[i] == '\n';
   }
   if (value[bytes - 1] != '\n' || lines_n > INT32_MAX) {
-    (void)bad_line(err, (int)(lines_n < INT32_MAX ? lines_n : 0) + 1, "", 0, "the value does not end with a line break");
+    (void)err_set(err, ERR_RETRY, "journal", "this is no journal of outboxd: it does not end with a line break");
     goto fail;
   }
   names->v = calloc(lines_n, sizeof *names->v);

@@ -42,11 +42,12 @@ void lane_init(struct lane *lane, int no, struct lane_counts *counts) {
 }
 
 static void clear_stopped(struct lane *lane) {
-  struct stopped *stopped;
-  struct stopped *next;
-  HASH_ITER(hh, lane->stopped, stopped, next) {
-    HASH_DEL(lane->stopped, stopped);
+  struct stopped *stopped = lane->stopped;
+  HASH_CLEAR(hh, lane->stopped); /* the elements stay linked */
+  while (stopped != NULL) {
+    struct stopped *next = stopped->hh.next;
     free(stopped);
+    stopped = next;
   }
 }
 
@@ -90,7 +91,8 @@ static void add_inherited(struct lane *lane, int64_t id, const char *message_id,
 }
 
 static void remove_inherited(struct lane *lane, struct inherited *name) {
-  HASH_DEL(lane->inherited, name);
+  /* The analyzer does not see that the table is freed with its last element only. */
+  HASH_DEL(lane->inherited, name); /* NOLINT(clang-analyzer-unix.Malloc) */
   free(name);
   lane->inherited_n--;
   lane->is_inherited_stale = true;
@@ -107,12 +109,20 @@ void lane_inherit(struct lane *lane, const struct journal_names *names) {
   }
 }
 
-void lane_forget(struct lane *lane) {
-  struct inherited *name;
-  struct inherited *next;
-  HASH_ITER(hh, lane->inherited, name, next) {
-    remove_inherited(lane, name);
+static void clear_inherited(struct lane *lane) {
+  struct inherited *name = lane->inherited;
+  HASH_CLEAR(hh, lane->inherited);
+  while (name != NULL) {
+    struct inherited *next = name->hh.next;
+    free(name);
+    name = next;
   }
+  lane->inherited_n = 0;
+  lane->is_inherited_stale = true;
+}
+
+void lane_forget(struct lane *lane) {
+  clear_inherited(lane);
   while (lane->carried != NULL) {
     struct carried *carried = lane->carried;
     lane->carried = carried->next;
@@ -127,7 +137,8 @@ void lane_forget(struct lane *lane) {
 static void inherit_carried(struct lane *lane, const struct carried *carried) {
   struct buf value = BUF_INIT;
   struct journal_names *names = NULL;
-  if (buf_append_str(&value, "-\n", NULL) != 0 || buf_append(&value, carried->lines.data, carried->lines.len, NULL) != 0 ||
+  if (buf_append_str(&value, "-\n", NULL) != 0 ||
+      buf_append(&value, carried->lines.data, carried->lines.len, NULL) != 0 ||
       journal_parse(value.data, value.len, &names, NULL) != 0) {
     alloc_failed(carried->lines.len);
   }
@@ -190,9 +201,9 @@ void lane_settled(struct lane *lane, int64_t batch_seq) {
       break;
     }
   }
-  struct inherited *name;
   struct inherited *next;
-  HASH_ITER(hh, lane->inherited, name, next) {
+  for (struct inherited *name = lane->inherited; name != NULL; name = next) {
+    next = name->hh.next;
     if (name->batch_seq == batch_seq) {
       remove_inherited(lane, name);
     }
@@ -202,9 +213,7 @@ void lane_settled(struct lane *lane, int64_t batch_seq) {
 int lane_append_names(struct lane *lane, struct buf *buf, int *n, struct err *err) {
   if (lane->is_inherited_stale) {
     buf_reset(&lane->inherited_lines);
-    struct inherited *name;
-    struct inherited *next;
-    HASH_ITER(hh, lane->inherited, name, next) {
+    for (const struct inherited *name = lane->inherited; name != NULL; name = name->hh.next) {
       if (journal_append_name(&lane->inherited_lines, name->id, name->message_id, name->bytes, err) != 0) {
         return -1;
       }

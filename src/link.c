@@ -66,7 +66,8 @@ static void log_down(struct link *link, const struct err *err) {
   link->down_since_us = clock_now_us();
   char where[DESCRIBED_BYTES];
   url_describe(link->url, where, sizeof where);
-  log_event(LOG_WARNING, "redis_down", "Redis cannot be written to; nothing is lost, publishing goes on when it is back",
+  log_event(LOG_WARNING, "redis_down",
+            "Redis cannot be written to; nothing is lost, publishing goes on when it is back",
             LOG_INT("publisher", link->publisher), LOG_STR("redis", where), LOG_STR("code", err->code),
             LOG_STR("error", err->text));
 }
@@ -79,8 +80,8 @@ static void log_up(struct link *link) {
   link->down_since_us = 0;
   char where[DESCRIBED_BYTES];
   url_describe(link->url, where, sizeof where);
-  log_event(LOG_INFO, "redis_up", "Redis can be written to again", LOG_INT("publisher", link->publisher), LOG_STR("redis", where),
-            LOG_REAL("duration_seconds", seconds));
+  log_event(LOG_INFO, "redis_up", "Redis can be written to again", LOG_INT("publisher", link->publisher),
+            LOG_STR("redis", where), LOG_REAL("duration_seconds", seconds));
 }
 
 void link_down(struct link *link, const struct err *err) {
@@ -116,15 +117,17 @@ static int check_fleet(struct link *link, struct redis_pipeline *pipeline, struc
   size_t bytes;
   const char *found = redis_reply_text(redis_pipeline_reply(pipeline, 1), &bytes);
   if (bytes != strlen(link->fleet) || memcmp(found, link->fleet, bytes) != 0) {
-    return err_set(err, ERR_FATAL, "fleet",
-                   "the relays of these streams run with %.*s (key \"%s\" in Redis), this one with %s: all processes must agree. "
-                   "To change --lanes stop all relays with SIGTERM, so that they settle what is in flight, delete the key, and start them with "
-                   "the new number. For another table or database choose another --stream prefix",
-                   (int)(bytes < SHOWN_FLEET_BYTES ? bytes : SHOWN_FLEET_BYTES), found, link->fleet_key, link->fleet);
+    return err_set(
+        err, ERR_FATAL, "fleet",
+        "the relays of these streams run with %.*s (key \"%s\" in Redis), this one with %s: all processes must agree. "
+        "To change --lanes stop all relays with SIGTERM, so that they settle what is in flight, delete the key, and "
+        "start them with "
+        "the new number. For another table or database choose another --stream prefix",
+        (int)(bytes < SHOWN_FLEET_BYTES ? bytes : SHOWN_FLEET_BYTES), found, link->fleet_key, link->fleet);
   }
   if (link->wait_replicas_n > 0 && redis_reply_int(redis_pipeline_reply(pipeline, 2)) < link->wait_replicas_n) {
-    return err_set(err, ERR_RETRY, "NOREPLICAS", "%d replicas are wanted (--wait-replicas), %lld answer", link->wait_replicas_n,
-                   (long long)redis_reply_int(redis_pipeline_reply(pipeline, 2)));
+    return err_set(err, ERR_RETRY, "NOREPLICAS", "%d replicas are wanted (--wait-replicas), %lld answer",
+                   link->wait_replicas_n, (long long)redis_reply_int(redis_pipeline_reply(pipeline, 2)));
   }
   return 0;
 }

@@ -119,7 +119,7 @@ static int look_up(const char *host, int port, const struct net_wait *wait, stru
   pthread_t thread;
   int errnum = pthread_create(&thread, NULL, lookup_main, lookup);
   if (errnum != 0) {
-    lookup_unref(lookup);
+    atomic_store(&lookup->refs_n, 1);
     lookup_unref(lookup);
     return err_errno(err, ERR_RETRY, errnum, "resolving %s", host);
   }

@@ -105,7 +105,9 @@ static void accept_batch(struct publisher *pub, struct batch *batch) {
       continue;
     }
     struct lane *lane = lane_of(pub, run->lane);
-    pub->accepted_n += run->n;
+    for (int m = 0; m < run->n; m++) {
+      pub->accepted_n += run->msgs[m].outcome == OUTCOME_NONE; /* the coordinator may have withheld some already */
+    }
     lane_queue(lane, part, run);
     if (lane->state != LANE_OPEN || batch->epoch <= lane->lost_epoch || batch->epoch < pub->epoch) {
       lane_withhold_all(lane, false);
@@ -355,8 +357,8 @@ static void free_publisher(struct publisher *pub) {
   free(pub);
 }
 
-int publisher_start(const struct cfg *cfg, const struct url *url, const struct template *template, const char *fleet, int index,
-                    struct queue *notes, const struct stop *abort, struct publisher **out, struct err *err) {
+int publisher_start(const struct cfg *cfg, const struct url *url, const struct template *template, const char *fleet,
+                    int index, struct queue *notes, const struct stop *abort, struct publisher **out, struct err *err) {
   struct publisher *pub = calloc(1, sizeof *pub);
   if (pub == NULL) {
     return err_errno(err, ERR_RETRY, ENOMEM, "publisher");
@@ -419,7 +421,8 @@ void publisher_push(struct publisher *pub, struct job **job) {
   (void)is_pushed;
 }
 
-void publisher_read_stats(struct publisher *pub, struct publisher_stats *out, struct histogram *round_trip, struct histogram *lag) {
+void publisher_read_stats(struct publisher *pub, struct publisher_stats *out, struct histogram *round_trip,
+                          struct histogram *lag) {
   size_t depth = queue_depth(pub->jobs);
   (void)pthread_mutex_lock(&pub->stats_mutex);
   *out = pub->stats;

@@ -40,7 +40,8 @@ static int check_wait(const struct publisher *pub, const struct redis_pipeline *
     return err_wrap(err, "WAIT");
   }
   if (redis_reply_int(reply) < pub->cfg->wait_replicas_n) {
-    return err_set(err, ERR_RETRY, "NOREPLICAS", "%d replicas were asked to confirm a write (--wait-replicas), %lld did in time",
+    return err_set(err, ERR_RETRY, "NOREPLICAS",
+                   "%d replicas were asked to confirm a write (--wait-replicas), %lld did in time",
                    pub->cfg->wait_replicas_n, (long long)redis_reply_int(reply));
   }
   return 0;
@@ -70,14 +71,16 @@ static int eval_missing(struct publisher *pub, const struct net_wait *wait, stru
       return -1;
     }
   }
-  return append_wait(pub, pub->pipeline, err) != 0 || link_exchange(&pub->link, pub->pipeline, INT_MAX, wait, err) != 0 ||
+  return append_wait(pub, pub->pipeline, err) != 0 ||
+                 link_exchange(&pub->link, pub->pipeline, INT_MAX, wait, err) != 0 ||
                  check_wait(pub, pub->pipeline, err) != 0
              ? -1
              : 0;
 }
 
 /* Reads one reply; true when the whole connection failed with it. */
-static bool read_reply(struct publisher *pub, struct call *call, const struct redis_reply *reply, int64_t now_us, struct err *link_err) {
+static bool read_reply(struct publisher *pub, struct call *call, const struct redis_reply *reply, int64_t now_us,
+                       struct err *link_err) {
   struct err err = ERR_INIT;
   call->is_missing = false;
   switch (round_read_reply(&pub->round, call, reply, now_us, &err)) {
@@ -154,7 +157,8 @@ static int send_round(struct publisher *pub, struct err *err) {
   int64_t bytes = (int64_t)redis_pipeline_bytes(round->pipeline);
   int64_t extra_us = bytes > pub->cfg->max_write_bytes ? (bytes - pub->cfg->max_write_bytes) / SLOW_BYTES_PER_US : 0;
   int64_t began_us = clock_now_us();
-  const struct net_wait wait = {.deadline_us = began_us + pub->cfg->redis_timeout_ms * 1000 + extra_us, .stops = {pub->abort, NULL}};
+  const struct net_wait wait = {.deadline_us = began_us + pub->cfg->redis_timeout_ms * 1000 + extra_us,
+                                .stops = {pub->abort, NULL}};
   /* With --wait-replicas nothing is decided before enough replicas have confirmed it. */
   bool has_wait = pub->cfg->wait_replicas_n > 0;
   bool has_missing = false;

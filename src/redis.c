@@ -31,7 +31,7 @@ struct redis {
   const struct url *url;
   const struct transport *transport;
   int64_t idle_ms;
-  int fd; /* -1: closed */
+  int fd;                /* -1: closed */
   int64_t connection_no; /* counts redis_open, so that a pipeline notices a new one */
   bool has_been_open;
   redisReader *reader;
@@ -104,7 +104,8 @@ void redis_close(struct redis *redis) {
 }
 
 /* The errors of one reply of the handshake. */
-static int check_greeting(const struct redis *redis, const struct redis_reply *reply, const char *what, struct err *err) {
+static int check_greeting(const struct redis *redis, const struct redis_reply *reply, const char *what,
+                          struct err *err) {
   if (redis_reply_kind(reply) != REDIS_ERROR) {
     return 0;
   }
@@ -156,8 +157,8 @@ static int greet(struct redis *redis, const struct net_wait *wait, struct err *e
     }
   }
   /* A name is a convenience: what an ACL says about it does not matter. */
-  if (check_greeting(redis, redis_pipeline_reply(pipeline, name), "CLIENT SETNAME", err) != 0 && strcmp(err->code, "NOPERM") != 0 &&
-      strcmp(err->code, "ERR") != 0) {
+  if (check_greeting(redis, redis_pipeline_reply(pipeline, name), "CLIENT SETNAME", err) != 0 &&
+      strcmp(err->code, "NOPERM") != 0 && strcmp(err->code, "ERR") != 0) {
     goto out;
   }
   err_clear(err);
@@ -375,7 +376,8 @@ static int take_replies(struct redis *redis, struct redis_pipeline *pipeline, st
   for (;;) {
     void *reply = NULL;
     if (redisReaderGetReply(redis->reader, &reply) != REDIS_OK) {
-      return err_set(err, ERR_RETRY, "EPROTO", "Redis answered something that is not its protocol: %s", redis->reader->errstr);
+      return err_set(err, ERR_RETRY, "EPROTO", "Redis answered something that is not its protocol: %s",
+                     redis->reader->errstr);
     }
     if (reply == NULL) {
       return 0;

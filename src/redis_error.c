@@ -55,7 +55,8 @@ static const struct row rows[] = {
     {"NOSCRIPT", NULL, ERR_RETRY, REDIS_EFFECT_EVAL},
     /* A message. */
     {"WRONGTYPE", NULL, ERR_REJECT, 0},
-    {"ERR", "Protocol error", ERR_REJECT, REDIS_EFFECT_SINGLE | REDIS_EFFECT_DROP}, /* a value above proto-max-bulk-len */
+    {"ERR", "Protocol error", ERR_REJECT,
+     REDIS_EFFECT_SINGLE | REDIS_EFFECT_DROP}, /* a value above proto-max-bulk-len */
     {"ERR", "Elements are too large to be stored", ERR_REJECT, 0},
     {"ERR", "string exceeds maximum allowed size", ERR_REJECT, 0},
     {"ERR", "stream has exhausted the last possible ID", ERR_REJECT, 0},

@@ -22,8 +22,11 @@
 
 int round_init(struct round *round, const struct template *template, int64_t write_bytes_max, bool has_wait,
                struct err *err) {
-  *round = (struct round){
-      .template = template, .write_bytes_max = write_bytes_max, .has_wait = has_wait, .streams = KEYSET_INIT, .day = INT64_MIN};
+  *round = (struct round){.template = template,
+                          .write_bytes_max = write_bytes_max,
+                          .has_wait = has_wait,
+                          .streams = KEYSET_INIT,
+                          .day = INT64_MIN};
   sha1_hex(embed_publish_lua, embed_publish_lua_bytes, round->sha);
   return redis_pipeline_new(&round->pipeline, err);
 }
@@ -92,7 +95,8 @@ static int new_call(struct round *round, struct lane *lane, struct call **out, s
 
 /* Bytes of a message's fields; *longest gets the longest one. */
 static int64_t size_of(const struct batch *batch, const struct msg *msg, size_t *longest) {
-  static const enum batch_column columns[] = {COL_MESSAGE_ID, COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_EVENT_TYPE, COL_PAYLOAD};
+  static const enum batch_column columns[] = {COL_MESSAGE_ID, COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_EVENT_TYPE,
+                                              COL_PAYLOAD};
   size_t sum = 0;
   *longest = 0;
   for (size_t i = 0; i <= sizeof columns / sizeof columns[0]; i++) {
@@ -111,13 +115,15 @@ static int64_t size_of(const struct batch *batch, const struct msg *msg, size_t 
 enum look { LOOK_ADD, LOOK_INHERITED, LOOK_DECIDED };
 
 /* What is to be done with the next message of a lane.  *bytes gets its size for LOOK_ADD. */
-static enum look look_at(const struct round *round, struct lane *lane, const struct batch *batch, struct msg *msg, int64_t *bytes) {
+static enum look look_at(const struct round *round, struct lane *lane, const struct batch *batch, struct msg *msg,
+                         int64_t *bytes) {
   size_t id_bytes;
   const char *id = batch_text(batch, msg, COL_MESSAGE_ID, &id_bytes);
   if (id_bytes == 0) {
     lane_decide(lane, msg, OUTCOME_FAILED,
-                batch_is_null(batch, msg, COL_MESSAGE_ID) ? "message_id is NULL: consumers could not tell repetitions"
-                                                          : "message_id is empty: consumers could not tell repetitions");
+                batch_is_null(batch, msg, COL_MESSAGE_ID)
+                    ? "message_id is NULL: consumers could not tell repetitions"
+                    : "message_id is empty: consumers could not tell repetitions");
     return LOOK_DECIDED;
   }
   /* Before anything else: what is in the stream is published whatever became of its aggregate. */
@@ -145,7 +151,8 @@ static enum look look_at(const struct round *round, struct lane *lane, const str
 }
 
 /* Renders the message's stream and gives it a number within the call.  Most often it is the one of the message before. */
-static int number_stream(struct round *round, const struct batch *batch, const struct msg *msg, int *number, struct err *err) {
+static int number_stream(struct round *round, const struct batch *batch, const struct msg *msg, int *number,
+                         struct err *err) {
   struct template_values values = {.lane = msg->lane};
   values.aggregate_type = batch_text(batch, msg, COL_AGGREGATE_TYPE, &values.aggregate_type_bytes);
   values.aggregate_id = batch_text(batch, msg, COL_AGGREGATE_ID, &values.aggregate_id_bytes);
@@ -238,20 +245,26 @@ static size_t format_time(struct round *round, int64_t us, char out[CLOCK_RFC333
   return round->day_bytes + 16;
 }
 
-static int append_column(struct redis_pipeline *pipeline, const struct item *item, enum batch_column column, struct err *err) {
+static int append_column(struct redis_pipeline *pipeline, const struct item *item, enum batch_column column,
+                         struct err *err) {
   size_t bytes;
   const char *text = batch_text(item->batch, item->msg, column, &bytes);
   return redis_pipeline_arg(pipeline, text, bytes, err);
 }
 
-static int append_message(struct round *round, const struct item *item, bool has_stream, bool has_headers, struct err *err) {
+static int append_message(struct round *round, const struct item *item, bool has_stream, bool has_headers,
+                          struct err *err) {
   struct redis_pipeline *pipeline = round->pipeline;
   char created_at[CLOCK_RFC3339_BYTES];
-  size_t created_at_bytes = format_time(round, batch_time_us(item->batch, item->msg, COL_CREATED_AT), created_at);
+  size_t created_at_bytes = 0; /* SQL NULL reads as the empty text, as in the other columns */
+  if (!batch_is_null(item->batch, item->msg, COL_CREATED_AT)) {
+    created_at_bytes = format_time(round, batch_time_us(item->batch, item->msg, COL_CREATED_AT), created_at);
+  }
   if ((has_stream && redis_pipeline_arg_int(pipeline, item->stream + 1, err) != 0) ||
-      append_column(pipeline, item, COL_MESSAGE_ID, err) != 0 || append_column(pipeline, item, COL_AGGREGATE_TYPE, err) != 0 ||
-      append_column(pipeline, item, COL_AGGREGATE_ID, err) != 0 || append_column(pipeline, item, COL_EVENT_TYPE, err) != 0 ||
-      append_column(pipeline, item, COL_PAYLOAD, err) != 0 ||
+      append_column(pipeline, item, COL_MESSAGE_ID, err) != 0 ||
+      append_column(pipeline, item, COL_AGGREGATE_TYPE, err) != 0 ||
+      append_column(pipeline, item, COL_AGGREGATE_ID, err) != 0 ||
+      append_column(pipeline, item, COL_EVENT_TYPE, err) != 0 || append_column(pipeline, item, COL_PAYLOAD, err) != 0 ||
       redis_pipeline_arg(pipeline, created_at, created_at_bytes, err) != 0 ||
       (has_headers && append_column(pipeline, item, COL_HEADERS, err) != 0)) {
     return -1;
@@ -275,7 +288,9 @@ static int make_journal(struct round *round, struct call *call, struct err *err)
     }
   }
   call->lines_bytes = round->lines.len - call->lines_from;
-  return call->lines_bytes == 0 ? 0 : buf_append(&round->journal, round->lines.data + call->lines_from, call->lines_bytes, err);
+  return call->lines_bytes == 0
+             ? 0
+             : buf_append(&round->journal, round->lines.data + call->lines_from, call->lines_bytes, err);
 }
 
 static int append_keys(struct round *round, const struct call *call, struct err *err) {
@@ -314,7 +329,8 @@ static int append_call(struct round *round, struct call *call, int fields_n, str
       redis_pipeline_arg(pipeline, call->token, strlen(call->token), err) != 0 ||
       redis_pipeline_arg(pipeline, round->journal.data, round->journal.len, err) != 0 ||
       redis_pipeline_arg_int(pipeline, call->carried_n, err) != 0 ||
-      redis_pipeline_arg_int(pipeline, call->adds_n, err) != 0 || redis_pipeline_arg_int(pipeline, fields_n, err) != 0) {
+      redis_pipeline_arg_int(pipeline, call->adds_n, err) != 0 ||
+      redis_pipeline_arg_int(pipeline, fields_n, err) != 0) {
     return -1;
   }
   for (int i = call->first; i < call->first + call->n; i++) {

@@ -13,13 +13,13 @@
 
 #define SHOWN_STREAM_BYTES 200
 
-static struct log_limit unknown_limit = {.interval_us = 10 * 1000000};
+static struct log_limit unknown_limit = {.interval_us = INT64_C(10) * 1000000};
 
 static void log_unknown(const struct err *err, int lane) {
   int64_t held_back;
   if (log_limit_pass(&unknown_limit, &held_back)) {
-    log_event(LOG_ERROR, "redis_error_unknown", "Redis answered with an error that outboxd does not know", LOG_STR("error", err->text),
-              LOG_INT("lane", lane), LOG_INT("held_back", held_back));
+    log_event(LOG_ERROR, "redis_error_unknown", "Redis answered with an error that outboxd does not know",
+              LOG_STR("error", err->text), LOG_INT("lane", lane), LOG_INT("held_back", held_back));
   }
 }
 
@@ -51,6 +51,9 @@ static void fail_item(const struct round *round, const struct item *item, struct
 
 /* From the commit to the reply: by the database's clock up to the claim, by ours from there on. */
 static void note_lag(struct round *round, const struct item *item, int64_t reply_us) {
+  if (batch_is_null(item->batch, item->msg, COL_CREATED_AT)) {
+    return;
+  }
   int64_t created_us = batch_time_us(item->batch, item->msg, COL_CREATED_AT);
   if (created_us == INT64_MAX || created_us == INT64_MIN) {
     return;
@@ -141,8 +144,8 @@ static enum call_result read_outcomes(struct round *round, const struct call *ca
   return result;
 }
 
-static enum call_result read_written(struct round *round, const struct call *call, const struct redis_reply *reply, int64_t reply_us,
-                                     struct err *err) {
+static enum call_result read_written(struct round *round, const struct call *call, const struct redis_reply *reply,
+                                     int64_t reply_us, struct err *err) {
   struct lane *lane = call->lane;
   size_t n = 0;
   const char *outcomes = redis_reply_n(reply) >= 2 ? redis_reply_text(redis_reply_at(reply, 1), &n) : "";
@@ -171,11 +174,12 @@ static bool is_name_of(const struct journal_name *name, const struct item *item)
 
 /* Our own token stands there: the write did happen, its reply was lost.  The journal names, behind those it carried and in order, the
  * messages that went in; why the others did not is not known, they stay pending. */
-static enum call_result read_own(struct round *round, const struct call *call, const struct journal_names *names, int64_t reply_us,
-                                 struct err *err) {
+static enum call_result read_own(struct round *round, const struct call *call, const struct journal_names *names,
+                                 int64_t reply_us, struct err *err) {
   struct lane *lane = call->lane;
   if (round->has_wait) {
-    (void)err_set(err, ERR_RETRY, "reply_lost", "the write of lane %d happened on a lost connection: whether the replicas have it is not known",
+    (void)err_set(err, ERR_RETRY, "reply_lost",
+                  "the write of lane %d happened on a lost connection: whether the replicas have it is not known",
                   lane->no);
     return CALL_LANE_FAILED;
   }
@@ -186,7 +190,8 @@ static enum call_result read_own(struct round *round, const struct call *call, c
     }
   }
   if (at != names->n) {
-    (void)err_set(err, ERR_RETRY, "journal", "the journal has our token, but names messages that were not written with it");
+    (void)err_set(err, ERR_RETRY, "journal",
+                  "the journal has our token, but names messages that were not written with it");
     return CALL_LANE_FAILED;
   }
   memcpy(lane->token, call->token, sizeof lane->token);
@@ -212,8 +217,8 @@ static enum call_result read_own(struct round *round, const struct call *call, c
   return CALL_DONE;
 }
 
-static enum call_result read_fenced(struct round *round, const struct call *call, const struct redis_reply *reply, int64_t reply_us,
-                                    struct err *err) {
+static enum call_result read_fenced(struct round *round, const struct call *call, const struct redis_reply *reply,
+                                    int64_t reply_us, struct err *err) {
   struct journal_names *names = NULL;
   size_t bytes = 0;
   const char *value = redis_reply_n(reply) >= 2 ? redis_reply_text(redis_reply_at(reply, 1), &bytes) : "";
@@ -225,14 +230,17 @@ static enum call_result read_fenced(struct round *round, const struct call *call
     result = read_own(round, call, names, reply_us, err);
     goto out;
   }
-  (void)err_set(err, ERR_RETRY, "fenced", "the journal of lane %d has the token \"%s\" where \"%s\" was left: another relay wrote it%s",
-                call->lane->no, names->token, call->lane->token, names->token[0] == '\0' ? ", or the key was deleted" : "");
+  (void)err_set(err, ERR_RETRY, "fenced",
+                "the journal of lane %d has the token \"%s\" where \"%s\" was left: another relay wrote it%s",
+                call->lane->no, names->token, call->lane->token,
+                names->token[0] == '\0' ? ", or the key was deleted" : "");
 out:
   journal_names_free(names);
   return result;
 }
 
-static enum call_result read_error(struct round *round, const struct call *call, const struct redis_reply *reply, struct err *err) {
+static enum call_result read_error(struct round *round, const struct call *call, const struct redis_reply *reply,
+                                   struct err *err) {
   struct lane *lane = call->lane;
   unsigned effects = classify(reply, call, err);
   if ((effects & REDIS_EFFECT_EVAL) != 0) {
@@ -253,8 +261,8 @@ static enum call_result read_error(struct round *round, const struct call *call,
   return result;
 }
 
-enum call_result round_read_reply(struct round *round, const struct call *call, const struct redis_reply *reply, int64_t reply_us,
-                                  struct err *err) {
+enum call_result round_read_reply(struct round *round, const struct call *call, const struct redis_reply *reply,
+                                  int64_t reply_us, struct err *err) {
   if (redis_reply_kind(reply) == REDIS_ERROR) {
     return read_error(round, call, reply, err);
   }

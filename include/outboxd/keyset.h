@@ -27,7 +27,8 @@ struct keyset {
   uint32_t *slots; /* number of a key plus 1; 0: free */
 };
 
-#define KEYSET_INIT {BUF_INIT, 0, 0, NULL, 0, NULL}
+#define KEYSET_INIT \
+  { BUF_INIT, 0, 0, NULL, 0, NULL }
 
 void keyset_reset(struct keyset *set);
 void keyset_free(struct keyset *set);

@@ -54,10 +54,10 @@ struct stopped;
 struct lane {
   int no;
   enum lane_state state;
-  bool has_take;       /* somebody waits for its journal */
-  bool wants_probe;    /* a call was refused as a whole: find out whether the journal alone may be written */
-  bool is_single;      /* for this epoch: one message a call */
-  int64_t lost_epoch;  /* runs of this epoch and earlier ones are withheld */
+  bool has_take;      /* somebody waits for its journal */
+  bool wants_probe;   /* a call was refused as a whole: find out whether the journal alone may be written */
+  bool is_single;     /* for this epoch: one message a call */
+  int64_t lost_epoch; /* runs of this epoch and earlier ones are withheld */
   char token[JOURNAL_TOKEN_BYTES]; /* of the journal, as far as is known; "": no journal */
   struct lane_counts *counts;
 

@@ -51,7 +51,8 @@ must_check int redis_pipeline_command(struct redis_pipeline *pipeline, struct er
     __attribute__((sentinel));
 /* Appends command `index` of from again, with replaced_n new words in place of its first ones. */
 must_check int redis_pipeline_again(struct redis_pipeline *pipeline, const struct redis_pipeline *from, int index,
-                                    const char *const *words, const size_t *word_bytes, int replaced_n, struct err *err);
+                                    const char *const *words, const size_t *word_bytes, int replaced_n,
+                                    struct err *err);
 
 /* Number of commands, of those that are answered, of bytes to send. */
 int redis_pipeline_n(const struct redis_pipeline *pipeline);
@@ -61,7 +62,8 @@ size_t redis_pipeline_bytes(const struct redis_pipeline *pipeline);
 /* Sends what is not answered yet and collects one reply for each command; sending and reading take turns, so neither side can wait for the
  * other for ever.  On an error (ERR_RETRY: lost, out of time, stopped; no error reply is one) the connection is closed, and the replies that were
  * complete stay: the next exchange, on a new connection, sends the rest again. */
-must_check int redis_exchange(struct redis *redis, struct redis_pipeline *pipeline, const struct net_wait *wait, struct err *err);
+must_check int redis_exchange(struct redis *redis, struct redis_pipeline *pipeline, const struct net_wait *wait,
+                              struct err *err);
 
 /* The reply of a command; NULL while it has none.  Valid until the pipeline is reset. */
 const struct redis_reply *redis_pipeline_reply(const struct redis_pipeline *pipeline, int index);

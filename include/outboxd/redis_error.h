@@ -14,11 +14,11 @@
 /* What is to be done beyond the class. */
 enum redis_effect {
   REDIS_EFFECT_NONE = 0,
-  REDIS_EFFECT_EVAL = 1 << 0,    /* the script is not loaded: send the same call as EVAL */
-  REDIS_EFFECT_DROP = 1 << 1,    /* the connection leads to the wrong server: drop it */
-  REDIS_EFFECT_SINGLE = 1 << 2,  /* one message of a call can have caused it: write them one by one to find out which */
-  REDIS_EFFECT_ACCESS = 1 << 3,  /* credentials, database or permissions: somebody has to change something */
-  REDIS_EFFECT_UNKNOWN = 1 << 4  /* in no table: log it whole */
+  REDIS_EFFECT_EVAL = 1 << 0,   /* the script is not loaded: send the same call as EVAL */
+  REDIS_EFFECT_DROP = 1 << 1,   /* the connection leads to the wrong server: drop it */
+  REDIS_EFFECT_SINGLE = 1 << 2, /* one message of a call can have caused it: write them one by one to find out which */
+  REDIS_EFFECT_ACCESS = 1 << 3, /* credentials, database or permissions: somebody has to change something */
+  REDIS_EFFECT_UNKNOWN = 1 << 4 /* in no table: log it whole */
 };
 
 /* Reads an error reply's text (with or without the prefixes that the scripting engines of different versions put before it) into *err:

@@ -21,7 +21,7 @@
 
 #define ROUND_CALL_MESSAGES_MAX 2000
 /* proto-max-bulk-len as Redis has it by default: of a longer value nothing but a closed connection would be heard. */
-#define ROUND_VALUE_BYTES_MAX (512u * 1024 * 1024)
+#define ROUND_VALUE_BYTES_MAX ((size_t)512 * 1024 * 1024)
 
 /* A message that a call decides. */
 struct item {
@@ -36,7 +36,7 @@ struct call {
   int command; /* in the pipeline */
   int first;   /* items[first .. first + n) */
   int n;
-  int adds_n;  /* those of them that are added; a call without any writes the journal only */
+  int adds_n; /* those of them that are added; a call without any writes the journal only */
   int carried_n;
   bool is_missing;   /* the script was not loaded: sent again as EVAL */
   size_t lines_from; /* the names of those added, in lines */
@@ -91,11 +91,12 @@ void round_begin(struct round *round);
 must_check int round_add(struct round *round, struct lane *lane, struct err *err);
 
 /* Puts call number `index` of from's pipeline into pipeline again, as EVAL. */
-must_check int round_append_eval(const struct round *round, int index, struct redis_pipeline *pipeline, struct err *err);
+must_check int round_append_eval(const struct round *round, int index, struct redis_pipeline *pipeline,
+                                 struct err *err);
 
 /* What the reply to a call means; decides its messages and moves the lane's token and names on when it was written.  reply_us: when it came in.
  * err is filled for CALL_FENCED, CALL_LANE_FAILED and CALL_LINK_FAILED (class ERR_RETRY). */
-must_check enum call_result round_read_reply(struct round *round, const struct call *call, const struct redis_reply *reply,
-                                             int64_t reply_us, struct err *err);
+must_check enum call_result round_read_reply(struct round *round, const struct call *call,
+                                             const struct redis_reply *reply, int64_t reply_us, struct err *err);
 
 #endif

@@ -46,9 +46,9 @@ static const char *journal_ids(redisContext *redis, int lane) {
   return text;
 }
 
-#define assert_outcomes(batch_, expected_)                                          \
-  do {                                                                              \
-    char outcomes_[4096];                                                           \
+#define assert_outcomes(batch_, expected_)                                                 \
+  do {                                                                                     \
+    char outcomes_[4096];                                                                  \
     assert_string_equal(rig_outcomes((batch_), outcomes_, sizeof outcomes_), (expected_)); \
   } while (0)
 
@@ -60,11 +60,12 @@ static void test_publishes_in_order_with_all_fields(void **state) {
   rig_start(&rig);
   assert_int_equal(rig_take(&rig, 0, false), 0);
   assert_int_equal(rig_take(&rig, 1, false), 0);
-  struct batch *batch = rig_batch(&rig,
-                                  (struct rig_row[]){{1, 0, "order", "a b\n\"", "{\"x\": 1.50}", "id", NULL, 0},
-                                                     {2, 1, "order", "7", "null", "id", "{\"h\": 1}", 0},
-                                                     {3, 0, "", "\xf0\x9f\x98\x80", "\"p\\u0041\"", "%we ird", "[]", 0}},
-                                  3);
+  struct batch *batch =
+      rig_batch(&rig,
+                (struct rig_row[]){{1, 0, "order", "a b\n\"", "{\"x\": 1.50}", "id", NULL, 0},
+                                   {2, 1, "order", "7", "null", "id", "{\"h\": 1}", 0},
+                                   {3, 0, "", "\xf0\x9f\x98\x80", "\"p\\u0041\"", "%we ird", "[]", 0}},
+                3);
   assert_false(rig_publish(&rig, batch, NULL));
   assert_outcomes(batch, "ppp");
   assert_string_equal(stream_ids(redis, "outbox:{0}"), "m-1 %we ird");
@@ -72,7 +73,8 @@ static void test_publishes_in_order_with_all_fields(void **state) {
 
   redisReply *reply = rds_cmd(redis, "XRANGE outbox:{0} - + COUNT 1");
   const redisReply *fields = reply->element[0]->element[1];
-  static const char *const names[] = {"message_id", "aggregate_type", "aggregate_id", "event_type", "payload", "created_at", "headers"};
+  static const char *const names[] = {"message_id", "aggregate_type", "aggregate_id", "event_type",
+                                      "payload",    "created_at",     "headers"};
   static const char *const values[] = {"m-1", "order", "a b\n\"", "created", "{\"x\": 1.50}", NULL, ""};
   assert_int_equal(fields->elements, 14);
   for (size_t i = 0; i < 7; i++) {
@@ -193,7 +195,8 @@ static void test_foreign_write_fences(void **state) {
   rig_settle(&rig, &batch);
   rds_run(redis, "SET outbox:{0}:journal %s", "somebody-else\n1 m-1\n");
   batch = rig_batch(&rig,
-                    (struct rig_row[]){{2, 0, "t", "a", "{}", "id", "none", 0}, {3, 1, "t", "b", "{}", "id", "none", 0},
+                    (struct rig_row[]){{2, 0, "t", "a", "{}", "id", "none", 0},
+                                       {3, 1, "t", "b", "{}", "id", "none", 0},
                                        {4, 0, "t", "a", "{}", "id", "none", 0}},
                     3);
   rig_push_batch(&rig, JOB_PUBLISH, batch);
@@ -268,7 +271,9 @@ static void test_refused_message_stops_its_aggregate(void **state) {
 
   /* Later in the epoch: still stopped, although the stream would take it now. */
   rds_run(redis, "DEL outbox:{0}:bad");
-  batch = rig_batch(&rig, (struct rig_row[]){{9, 0, "t", "bad", "{}", "id", "none", 0}, {10, 0, "t", "good", "{}", "id", "none", 0}}, 2);
+  batch = rig_batch(
+      &rig, (struct rig_row[]){{9, 0, "t", "bad", "{}", "id", "none", 0}, {10, 0, "t", "good", "{}", "id", "none", 0}},
+      2);
   rig_publish(&rig, batch, NULL);
   assert_outcomes(batch, "wp");
   rig_settle(&rig, &batch);
@@ -333,7 +338,8 @@ static void test_many_messages_over_many_streams(void **state) {
       char stream[64];
       size_t n = 0;
       for (int nth = 0; nth < 10; nth++)
-        n += (size_t)snprintf(expected + n, sizeof expected - n, "%sm-%d", nth > 0 ? " " : "", 1 + 10000 * lane + i + 300 * nth);
+        n += (size_t)snprintf(expected + n, sizeof expected - n, "%sm-%d", nth > 0 ? " " : "",
+                              1 + 10000 * lane + i + 300 * nth);
       snprintf(stream, sizeof stream, "outbox:{%d}:a%d", lane, i);
       assert_string_equal(stream_ids(redis, stream), expected);
     }
@@ -392,13 +398,17 @@ static void test_another_fleet_is_fatal(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      HARNESS_TEST(test_publishes_in_order_with_all_fields), HARNESS_TEST(test_names_are_carried_until_settled),
-      HARNESS_TEST(test_inherited_message_is_not_added_again), HARNESS_TEST(test_batch_given_back_is_not_added_again),
-      HARNESS_TEST(test_foreign_write_fences), HARNESS_TEST(test_deleted_journal_fences),
-      HARNESS_TEST(test_refused_message_stops_its_aggregate), HARNESS_TEST(test_closed_lane_withholds),
-      HARNESS_TEST(test_many_messages_over_many_streams), HARNESS_TEST(test_runs_of_several_batches_share_a_call),
-      HARNESS_TEST(test_another_fleet_is_fatal)};
+  const struct CMUnitTest tests[] = {HARNESS_TEST(test_publishes_in_order_with_all_fields),
+                                     HARNESS_TEST(test_names_are_carried_until_settled),
+                                     HARNESS_TEST(test_inherited_message_is_not_added_again),
+                                     HARNESS_TEST(test_batch_given_back_is_not_added_again),
+                                     HARNESS_TEST(test_foreign_write_fences),
+                                     HARNESS_TEST(test_deleted_journal_fences),
+                                     HARNESS_TEST(test_refused_message_stops_its_aggregate),
+                                     HARNESS_TEST(test_closed_lane_withholds),
+                                     HARNESS_TEST(test_many_messages_over_many_streams),
+                                     HARNESS_TEST(test_runs_of_several_batches_share_a_call),
+                                     HARNESS_TEST(test_another_fleet_is_fatal)};
   log_setup(LOG_CRITICAL, LOG_TEXT);
   return HARNESS_RUN(tests, &stack, &(struct stack_options){.has_no_pg = true});
 }

@@ -20,7 +20,8 @@ static const char *stream_ids(redisContext *redis, const char *stream) {
   redisReply *reply = rds_cmd(redis, "XRANGE %s - +", stream);
   text[0] = '\0';
   for (size_t i = 0; i < reply->elements; i++) {
-    n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i > 0 ? " " : "", reply->element[i]->element[1]->element[1]->str);
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i > 0 ? " " : "",
+                          reply->element[i]->element[1]->element[1]->str);
     REQUIRE(n < sizeof text, "too many entries");
   }
   freeReplyObject(reply);
@@ -65,8 +66,10 @@ static int publish_until_done(struct rig *rig, const struct rig_row *rows, int n
   FAIL("not published after 100 tries");
 }
 
-static const struct rig_row four_rows[] = {{1, 0, "t", "a", "{}", "id", "none", 0}, {2, 1, "t", "b", "{}", "id", "none", 0},
-                                           {3, 0, "t", "a", "{}", "id", "none", 0}, {4, 1, "t", "c", "{}", "id", "none", 0}};
+static const struct rig_row four_rows[] = {{1, 0, "t", "a", "{}", "id", "none", 0},
+                                           {2, 1, "t", "b", "{}", "id", "none", 0},
+                                           {3, 0, "t", "a", "{}", "id", "none", 0},
+                                           {4, 1, "t", "c", "{}", "id", "none", 0}};
 
 /* The connection is cut after n bytes of the first write, for every n; in one direction the write is cut, in the other its reply is lost. */
 static void sweep(enum proxy_direction direction, int64_t step) {
@@ -274,13 +277,15 @@ static void refuse_and_recover(const char *const *refuse, const char *const *rec
 
 static void test_out_of_memory(void **state) {
   (void)state;
-  refuse_and_recover((const char *[]){"CONFIG SET maxmemory 1", NULL}, (const char *[]){"CONFIG SET maxmemory 0", NULL}, "OOM");
+  refuse_and_recover((const char *[]){"CONFIG SET maxmemory 1", NULL}, (const char *[]){"CONFIG SET maxmemory 0", NULL},
+                     "OOM");
 }
 
 static void test_read_only_replica(void **state) {
   (void)state;
   /* The master it is told of does not exist, so that its data stay. */
-  refuse_and_recover((const char *[]){"REPLICAOF 127.0.0.1 1", NULL}, (const char *[]){"REPLICAOF NO ONE", NULL}, "READONLY");
+  refuse_and_recover((const char *[]){"REPLICAOF 127.0.0.1 1", NULL}, (const char *[]){"REPLICAOF NO ONE", NULL},
+                     "READONLY");
 }
 
 static void test_too_few_replicas_to_write(void **state) {
@@ -329,7 +334,8 @@ static void test_value_redis_does_not_take(void **state) {
   rig_take(&rig, 0, false);
   rig_take(&rig, 1, false);
   struct batch *batch = rig_batch(&rig,
-                                  (struct rig_row[]){{1, 0, "t", "a", "{}", "id", "none", 0}, {2, 1, "t", "b", "{}", "id", "none", 0},
+                                  (struct rig_row[]){{1, 0, "t", "a", "{}", "id", "none", 0},
+                                                     {2, 1, "t", "b", "{}", "id", "none", 0},
                                                      {3, 0, "t", "big", payload, "id", "none", 0},
                                                      {4, 0, "t", "a", "{}", "id", "none", 0}},
                                   4);
@@ -386,6 +392,28 @@ static void test_key_denied_by_acl(void **state) {
   batch_unref(&batch);
   rig_stop(&rig);
   rds_run(redis, "ACL DELUSER relay");
+  redisFree(redis);
+}
+
+/* docs/redis.md "Commands and permissions". */
+static void test_documented_permissions_suffice(void **state) {
+  struct rig rig;
+  redisContext *redis = rds_open(stack->redis_url);
+  (void)state;
+  rds_run(redis,
+          "ACL SETUSER outboxd on >secret resetchannels -@all ~outbox:* +set +get +getrange +xadd +eval +evalsha "
+          "+select +client|setname +wait");
+  rds_run(redis, "SCRIPT FLUSH");
+  rig_init(&rig, stack->redis_url);
+  snprintf(rig.url_text, sizeof rig.url_text, "redis://outboxd:secret@127.0.0.1:%d/3", stack->redis_port.number);
+  rig_start(&rig);
+  rig_take(&rig, 0, false);
+  rig_take(&rig, 1, false);
+  assert_int_equal(publish_until_done(&rig, four_rows, 4), 1);
+  rds_run(redis, "SELECT 3");
+  assert_string_equal(stream_ids(redis, "outbox:{0}"), "m-1 m-3");
+  rig_stop(&rig);
+  rds_run(redis, "ACL DELUSER outboxd");
   redisFree(redis);
 }
 
@@ -452,8 +480,9 @@ static void test_replicas_are_waited_for(void **state) {
 
   rds_run(redis, "CONFIG SET repl-diskless-sync-delay 0");
   proc_start(&replica, &(struct proc_spec){.name = "redis-replica",
-                                           .argv = (const char *[]){"redis-server", "--port", number, "--bind", "127.0.0.1", "--save", "",
-                                                                    "--replicaof", "127.0.0.1", master, "--dir", stack->dir, NULL}});
+                                           .argv = (const char *[]){"redis-server", "--port", number, "--bind",
+                                                                    "127.0.0.1", "--save", "", "--replicaof",
+                                                                    "127.0.0.1", master, "--dir", stack->dir, NULL}});
   rig_retake(&rig, 0, false);
   publish_until_done(&rig, four_rows, 1); /* a replica that has only just come up may be late once */
   assert_string_equal(stream_ids(redis, "outbox:{0}"), "m-1");
@@ -494,6 +523,7 @@ int main(void) {
                                      HARNESS_TEST(test_journal_of_another_type),
                                      HARNESS_TEST(test_value_redis_does_not_take),
                                      HARNESS_TEST(test_key_denied_by_acl),
+                                     HARNESS_TEST(test_documented_permissions_suffice),
                                      HARNESS_TEST(test_wrong_password),
                                      HARNESS_TEST(test_stop_and_abort_while_redis_hangs),
                                      HARNESS_TEST(test_replicas_are_waited_for)};

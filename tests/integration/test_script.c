@@ -72,13 +72,13 @@ static void test_adds_and_journals(void **state) {
   redisContext *redis = rds_open(stack->redis_url);
   const char *const *keys = LIST(JOURNAL, "o:{0}");
   (void)state;
-  assert_reply(CALL(redis, keys, "", "t1", "t1\n1 m1\n2 m2\n", "0", "2", "6", "m1", "order", "a", "made", "{}", "T1", "m2", "order", "b",
-                    "made", "null", "T2"),
+  assert_reply(CALL(redis, keys, "", "t1", "t1\n1 m1\n2 m2\n", "0", "2", "6", "m1", "order", "a", "made", "{}", "T1",
+                    "m2", "order", "b", "made", "null", "T2"),
                LIST("WRITTEN", "aa"));
   assert_text(redis, JOURNAL, "t1\n1 m1\n2 m2\n");
   redisReply *reply = rds_cmd(redis, "XRANGE o:{0} - +");
-  static const char *const fields[] = {"message_id", "m2",         "aggregate_type", "order",   "aggregate_id", "b",
-                                       "event_type", "made",       "payload",        "null",    "created_at",   "T2"};
+  static const char *const fields[] = {"message_id", "m2",   "aggregate_type", "order", "aggregate_id", "b",
+                                       "event_type", "made", "payload",        "null",  "created_at",   "T2"};
   assert_int_equal(reply->elements, 2);
   assert_int_equal(reply->element[1]->element[1]->elements, 12);
   for (size_t i = 0; i < 12; i++)
@@ -86,7 +86,8 @@ static void test_adds_and_journals(void **state) {
   freeReplyObject(reply);
 
   /* Headers; carried names; the next token. */
-  assert_reply(CALL(redis, keys, "t1", "t2", "t2\n1 m1\n2 m2\n3 m3\n", "2", "1", "7", "m3", "order", "a", "made", "{}", "T3", "{\"h\":1}"),
+  assert_reply(CALL(redis, keys, "t1", "t2", "t2\n1 m1\n2 m2\n3 m3\n", "2", "1", "7", "m3", "order", "a", "made", "{}",
+                    "T3", "{\"h\":1}"),
                LIST("WRITTEN", "a"));
   assert_text(redis, JOURNAL, "t2\n1 m1\n2 m2\n3 m3\n");
   reply = rds_cmd(redis, "XREVRANGE o:{0} + - COUNT 1");
@@ -103,12 +104,14 @@ static void test_another_token_fences(void **state) {
   static const char *const journals[] = {"t1\n1 m1\n", "t12\n1 m1\n", "t\n", "t1"};
   (void)state;
   /* A token is expected, and there is no journal. */
-  assert_reply(CALL(redis, keys, "t0", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"), LIST("FENCED", ""));
+  assert_reply(CALL(redis, keys, "t0", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
+               LIST("FENCED", ""));
   assert_text(redis, JOURNAL, NULL);
   for (size_t i = 0; i < 4; i++) {
     rds_run(redis, "SET %s %s", JOURNAL, journals[i]);
     /* None is expected, and there is one. */
-    assert_reply(CALL(redis, keys, "", "t2", "t2\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"), LIST("FENCED", journals[i]));
+    assert_reply(CALL(redis, keys, "", "t2", "t2\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
+                 LIST("FENCED", journals[i]));
     if (i > 0) {
       /* Neither a longer token nor a shorter one will do, nor one without its line break. */
       assert_reply(CALL(redis, keys, "t1", "t2", "t2\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
@@ -139,9 +142,10 @@ static void test_refused_and_withheld(void **state) {
   rds_run(redis, "SET o:{0}:worse x");
   rds_run(redis, "SET %s %s", JOURNAL, "t0\n7 m7\n");
   /* (o, ab) must not be taken for (oa, b). */
-  assert_reply(CALL(redis, keys, "t0", "t1", "t1\n7 m7\n8 m8\n1 m1\n2 m2\n3 m3\n4 m4\n5 m5\n6 m6\n", "2", "6", "6",
-                    "1", "m1", "o", "x", "e", "{}", "T", "2", "m2", "o", "ab", "e", "{}", "T", "1", "m3", "o", "ab", "e", "{}", "T",
-                    "1", "m4", "oa", "b", "e", "{}", "T", "3", "m5", "o", "c", "e", "{}", "T", "2", "m6", "o", "c", "e", "{}", "T"),
+  assert_reply(CALL(redis, keys, "t0", "t1", "t1\n7 m7\n8 m8\n1 m1\n2 m2\n3 m3\n4 m4\n5 m5\n6 m6\n", "2", "6", "6", "1",
+                    "m1", "o", "x", "e", "{}", "T", "2", "m2", "o", "ab", "e", "{}", "T", "1", "m3", "o", "ab", "e",
+                    "{}", "T", "1", "m4", "oa", "b", "e", "{}", "T", "3", "m5", "o", "c", "e", "{}", "T", "2", "m6",
+                    "o", "c", "e", "{}", "T"),
                LIST("WRITTEN", "arwarw", "WRONGTYPE", "WRONGTYPE"));
   assert_text(redis, JOURNAL, "t1\n7 m7\n8 m8\n1 m1\n4 m4\n");
   assert_int_equal(rds_int(redis, "XLEN o:{0}:good"), 2);
@@ -153,8 +157,9 @@ static void test_everything_refused(void **state) {
   redisContext *redis = rds_open(stack->redis_url);
   (void)state;
   rds_run(redis, "SET o:{0} x");
-  assert_reply(CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
-               LIST("WRITTEN", "r", "WRONGTYPE"));
+  assert_reply(
+      CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
+      LIST("WRITTEN", "r", "WRONGTYPE"));
   assert_text(redis, JOURNAL, "t1\n");
   redisFree(redis);
 }
@@ -171,8 +176,9 @@ static void test_exhausted_stream(void **state) {
   redisContext *redis = rds_open(stack->redis_url);
   (void)state;
   rds_run(redis, "XADD o:{0} 18446744073709551615-18446744073709551615 f v");
-  assert_reply(CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
-               LIST("WRITTEN", "r", "ERR The stream has exhausted the last possible ID"));
+  assert_reply(
+      CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
+      LIST("WRITTEN", "r", "ERR The stream has exhausted the last possible ID"));
   assert_text(redis, JOURNAL, "t1\n");
   redisFree(redis);
 }
@@ -181,7 +187,8 @@ static void test_nothing_is_added_without_memory(void **state) {
   redisContext *redis = rds_open(stack->redis_url);
   (void)state;
   rds_run(redis, "CONFIG SET maxmemory 1");
-  redisReply *reply = CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T");
+  redisReply *reply =
+      CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T");
   rds_run(redis, "CONFIG SET maxmemory 0");
   assert_error(reply, "OOM");
   assert_text(redis, JOURNAL, NULL);
@@ -193,7 +200,9 @@ static void test_journal_of_another_type(void **state) {
   redisContext *redis = rds_open(stack->redis_url);
   (void)state;
   rds_run(redis, "LPUSH %s x", JOURNAL);
-  assert_error(CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"), "WRONGTYPE");
+  assert_error(
+      CALL(redis, LIST(JOURNAL, "o:{0}"), "", "t1", "t1\n1 m1\n", "0", "1", "6", "m1", "o", "a", "e", "{}", "T"),
+      "WRONGTYPE");
   assert_int_equal(rds_int(redis, "EXISTS o:{0}"), 0);
   redisFree(redis);
 }
@@ -213,16 +222,12 @@ static void test_name_by_which_it_is_called(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {HARNESS_TEST(test_adds_and_journals),
-                                     HARNESS_TEST(test_another_token_fences),
-                                     HARNESS_TEST(test_the_same_call_twice),
-                                     HARNESS_TEST(test_refused_and_withheld),
-                                     HARNESS_TEST(test_everything_refused),
-                                     HARNESS_TEST(test_no_messages),
-                                     HARNESS_TEST(test_exhausted_stream),
-                                     HARNESS_TEST(test_nothing_is_added_without_memory),
-                                     HARNESS_TEST(test_journal_of_another_type),
-                                     HARNESS_TEST(test_name_by_which_it_is_called)};
+  const struct CMUnitTest tests[] = {
+      HARNESS_TEST(test_adds_and_journals),       HARNESS_TEST(test_another_token_fences),
+      HARNESS_TEST(test_the_same_call_twice),     HARNESS_TEST(test_refused_and_withheld),
+      HARNESS_TEST(test_everything_refused),      HARNESS_TEST(test_no_messages),
+      HARNESS_TEST(test_exhausted_stream),        HARNESS_TEST(test_nothing_is_added_without_memory),
+      HARNESS_TEST(test_journal_of_another_type), HARNESS_TEST(test_name_by_which_it_is_called)};
   const struct stack_options options = {.has_no_pg = true};
   return HARNESS_RUN(tests, &stack, &options);
 }

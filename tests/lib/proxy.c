@@ -57,8 +57,9 @@ static void close_pair(struct pair *pair) {
 }
 
 static void accept_one(struct proxy *proxy) {
-  struct sockaddr_in addr = {
-      .sin_family = AF_INET, .sin_port = htons((uint16_t)proxy->server_port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in addr = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)proxy->server_port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int one = 1;
   int client = accept(proxy->listen_fd, NULL, NULL);
   int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -15,7 +15,8 @@
 #define NOTE_MS 30000
 #define POSTGRES_EPOCH_US INT64_C(946684800000000)
 
-static const char *const kind_names[] = {"NOTE_DONE", "NOTE_JOURNAL", "NOTE_TAKE_FAILED", "NOTE_LANE_LOST", "NOTE_FATAL"};
+static const char *const kind_names[] = {"NOTE_DONE", "NOTE_JOURNAL", "NOTE_TAKE_FAILED", "NOTE_LANE_LOST",
+                                         "NOTE_FATAL"};
 
 void rig_init(struct rig *rig, const char *redis_url) {
   *rig = (struct rig){.stream = "outbox:{%l}", .fleet = RIG_FLEET, .epoch = 1};
@@ -30,7 +31,8 @@ void rig_start(struct rig *rig) {
   struct err err = ERR_INIT;
   if (url_parse(rig->url_text, &rig->url, &err) != 0 || template_parse(rig->stream, &rig->template, &err) != 0 ||
       queue_new(&rig->notes, true, &err) != 0 || stop_new(&rig->abort, &err) != 0 ||
-      publisher_start(&rig->cfg, &rig->url, rig->template, rig->fleet, 0, rig->notes, rig->abort, &rig->publisher, &err) != 0)
+      publisher_start(&rig->cfg, &rig->url, rig->template, rig->fleet, 0, rig->notes, rig->abort, &rig->publisher,
+                      &err) != 0)
     FAIL("%s", err.text);
   rig_push(rig, JOB_EPOCH, 0);
 }
@@ -133,7 +135,8 @@ struct batch *rig_simple_batch(struct rig *rig, int lane, int64_t first_id, int 
   for (int i = 0; i < aggregates_n; i++)
     snprintf(aggregates[i], sizeof aggregates[i], "a%d", i);
   for (int i = 0; i < n; i++)
-    rows[i] = (struct rig_row){first_id + i, lane, "order", aggregates[i % aggregates_n], "{\"n\": 1}", "id", "none", 0};
+    rows[i] =
+        (struct rig_row){first_id + i, lane, "order", aggregates[i % aggregates_n], "{\"n\": 1}", "id", "none", 0};
   batch = rig_batch(rig, rows, n);
   free(rows);
   free(aggregates);
@@ -186,7 +189,8 @@ void rig_free_note(struct note *note) {
 
 struct note *rig_expect(struct rig *rig, enum note_kind kind, int lane) {
   struct note *note = rig_note(rig, NOTE_MS);
-  REQUIRE(note->kind == kind, "%s (lane %d: %s) instead of %s", kind_names[note->kind], note->lane, note->err.text, kind_names[kind]);
+  REQUIRE(note->kind == kind, "%s (lane %d: %s) instead of %s", kind_names[note->kind], note->lane, note->err.text,
+          kind_names[kind]);
   REQUIRE(lane < 0 || note->lane == lane, "%s of lane %d instead of %d", kind_names[kind], note->lane, lane);
   return note;
 }

@@ -15,8 +15,10 @@ static void test_table(void **state) {
       /* of the infrastructure */
       {"OOM command not allowed when used memory > 'maxmemory'.", ERR_RETRY, 0, "OOM"},
       {"@user_script: 20: -OOM command not allowed when used memory > 'maxmemory'.\r\n", ERR_RETRY, 0, "OOM"},
-      {"-OOM command not allowed when used memory > 'maxmemory'. script: 0a1b, on @user_script:5.", ERR_RETRY, 0, "OOM"},
-      {"ERR Error running script (call to f_0a1b): @user_script:5: @user_script: 5: -OOM command not allowed", ERR_RETRY, 0, "OOM"},
+      {"-OOM command not allowed when used memory > 'maxmemory'. script: 0a1b, on @user_script:5.", ERR_RETRY, 0,
+       "OOM"},
+      {"ERR Error running script (call to f_0a1b): @user_script:5: @user_script: 5: -OOM command not allowed",
+       ERR_RETRY, 0, "OOM"},
       {"MISCONF Redis is configured to save RDB snapshots, but ...", ERR_RETRY, 0, "MISCONF"},
       {"LOADING Redis is loading the dataset in memory", ERR_RETRY, 0, "LOADING"},
       {"NOREPLICAS Not enough good replicas to write.", ERR_RETRY, 0, "NOREPLICAS"},
@@ -27,16 +29,21 @@ static void test_table(void **state) {
       {"ERR max number of clients reached", ERR_RETRY, REDIS_EFFECT_DROP, "ERR"},
       {"ERR max number of clients + cluster connections reached", ERR_RETRY, REDIS_EFFECT_DROP, "ERR"},
       {"READONLY You can't write against a read only replica.", ERR_RETRY, REDIS_EFFECT_DROP, "READONLY"},
-      {"@user_script: 9: -READONLY You can't write against a read only replica.", ERR_RETRY, REDIS_EFFECT_DROP, "READONLY"},
-      {"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ERR_RETRY, REDIS_EFFECT_DROP, "MASTERDOWN"},
+      {"@user_script: 9: -READONLY You can't write against a read only replica.", ERR_RETRY, REDIS_EFFECT_DROP,
+       "READONLY"},
+      {"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ERR_RETRY, REDIS_EFFECT_DROP,
+       "MASTERDOWN"},
       {"MOVED 3999 127.0.0.1:6381", ERR_RETRY, REDIS_EFFECT_DROP, "MOVED"},
       {"NOAUTH Authentication required.", ERR_RETRY, REDIS_EFFECT_DROP | REDIS_EFFECT_ACCESS, "NOAUTH"},
-      {"WRONGPASS invalid username-password pair or user is disabled.", ERR_RETRY, REDIS_EFFECT_DROP | REDIS_EFFECT_ACCESS, "WRONGPASS"},
+      {"WRONGPASS invalid username-password pair or user is disabled.", ERR_RETRY,
+       REDIS_EFFECT_DROP | REDIS_EFFECT_ACCESS, "WRONGPASS"},
       {"ERR DB index is out of range", ERR_RETRY, REDIS_EFFECT_DROP | REDIS_EFFECT_ACCESS, "ERR"},
       {"NOPERM this user has no permissions to run the 'evalsha' command", ERR_RETRY, REDIS_EFFECT_ACCESS, "NOPERM"},
       {"NOPERM User relay has no permissions to run the 'eval' command", ERR_RETRY, REDIS_EFFECT_ACCESS, "NOPERM"},
-      {"ERR ACL failure in script: User relay has no permissions to run the 'xadd' command", ERR_RETRY, REDIS_EFFECT_ACCESS, "NOPERM"},
-      {"ERR The user executing the script can't run this command or subcommand", ERR_RETRY, REDIS_EFFECT_ACCESS, "NOPERM"},
+      {"ERR ACL failure in script: User relay has no permissions to run the 'xadd' command", ERR_RETRY,
+       REDIS_EFFECT_ACCESS, "NOPERM"},
+      {"ERR The user executing the script can't run this command or subcommand", ERR_RETRY, REDIS_EFFECT_ACCESS,
+       "NOPERM"},
       {"NOSCRIPT No matching script. Please use EVAL.", ERR_RETRY, REDIS_EFFECT_EVAL, "NOSCRIPT"},
       {"NOSCRIPT No matching script.", ERR_RETRY, REDIS_EFFECT_EVAL, "NOSCRIPT"},
       /* of a message */
@@ -48,7 +55,8 @@ static void test_table(void **state) {
        REDIS_EFFECT_SINGLE | REDIS_EFFECT_ACCESS, "NOPERM"},
       {"ERR ACL failure in script: User relay has no permissions to access the 'a' key", ERR_REJECT,
        REDIS_EFFECT_SINGLE | REDIS_EFFECT_ACCESS, "NOPERM"},
-      {"@user_script: 44: The user executing the script can't access at least one of the keys mentioned in the command arguments",
+      {"@user_script: 44: The user executing the script can't access at least one of the keys mentioned in the command "
+       "arguments",
        ERR_REJECT, REDIS_EFFECT_SINGLE | REDIS_EFFECT_ACCESS, "NOPERM"},
       {"ERR Protocol error: invalid bulk length", ERR_REJECT, REDIS_EFFECT_SINGLE | REDIS_EFFECT_DROP, "ERR"},
       /* not known: of a message, and logged */
@@ -64,7 +72,8 @@ static void test_table(void **state) {
     struct err err = ERR_INIT;
     unsigned effects = redis_error_classify(cases[i].text, strlen(cases[i].text), &err);
     if (err.class != cases[i].class || effects != cases[i].effects || strcmp(err.code, cases[i].code) != 0) {
-      fail_msg("\"%s\": class %s, effects %u, code \"%s\"", cases[i].text, err_class_name(err.class), effects, err.code);
+      fail_msg("\"%s\": class %s, effects %u, code \"%s\"", cases[i].text, err_class_name(err.class), effects,
+               err.code);
     }
   }
 }
