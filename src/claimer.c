@@ -11,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build/gen/embed.h"
+#include "embed.h"
 #include "outboxd/locks.h"
 #include "outboxd/pgarray.h"
 #include "outboxd/settle.h"
 
 #define CLAIM_PARAMS 10
 #define PASSED_PARAMS 7
+#define LOCKED_PARAMS 6
 #define PROBE_PARAMS 4
 #define SLACK_MS 1000 /* the server's statement_timeout comes first */
 
@@ -166,9 +167,10 @@ static int set_up(struct claimer *claimer, int64_t now_us, struct err *err) {
       {.kind = PG_PREPARE, .name = "claim", .sql = claimer->table->claim},
       {.kind = PG_PREPARE, .name = "probe", .sql = claimer->table->probe},
       {.kind = PG_PREPARE, .name = "passed", .sql = claimer->table->passed},
+      {.kind = PG_PREPARE, .name = "locked", .sql = claimer->table->locked},
   };
   set_state(claimer, CLAIMER_SETTING_UP);
-  return request(claimer, steps, 5, now_us, err);
+  return request(claimer, steps, 6, now_us, err);
 }
 
 /* Appends the array of the lanes that are in a and not in b; returns their number, -1 on no memory. */
@@ -377,10 +379,12 @@ static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *
   if (claimer->has_asked_held) {
     begin_params(claimer, claimer->claim.far, &params);
     add_int(&params, claimer->claim.rows_n);
-    add_int(&params, batch->n > 0 ? pg_get_int64(batch->result, batch->n - 1, COL_ID) : INT64_MAX);
+    if (batch->n > 0) {
+      add_int(&params, pg_get_int64(batch->result, batch->n - 1, COL_ID));
+    }
     add_array(&params, claimer->claim.in_flight);
-    assert(params.n == PASSED_PARAMS);
-    steps[n++] = prepared_step("passed", &params);
+    assert(params.n == (batch->n > 0 ? PASSED_PARAMS : LOCKED_PARAMS));
+    steps[n++] = prepared_step(batch->n > 0 ? "passed" : "locked", &params);
   }
   if (batch->n == 0) {
     steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "COMMIT"};

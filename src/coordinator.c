@@ -18,7 +18,6 @@
 #define FLEET_SOON_US 250000 /* while we have less than we should */
 #define RECONNECT_FIRST_MS 100
 #define RECONNECT_MAX_MS 5000
-#define DEAD_EVERY_US 2000000
 #define DEAD_SHARE 20 /* looking for dead messages takes at most one part in so many of the time */
 
 void coordinator_want_drain(struct coordinator *c) {

@@ -121,6 +121,7 @@ struct coordinator {
   struct histogram settle_time;
 };
 
+#define DEAD_EVERY_US 2000000 /* --on-dead block: has an operator freed an aggregate? */
 #define SEATS(c) ((c)->cfg->claimers_n)
 
 /* coordinator_batches.c */

@@ -292,6 +292,7 @@ static void on_failed(struct coordinator *c, const struct batch *batch, const st
                        now_us + backoff_nth_us(RETRY_FIRST_MS, RETRY_MAX_MS, attempts_n), &err);
   } else if (c->cfg->on_dead == CFG_ON_DEAD_BLOCK) {
     rc = held_back_add(c->held_back, msg->key, HELD_DEAD, INT64_MAX, &err);
+    c->dead_check_us = c->dead_check_us < now_us + DEAD_EVERY_US ? c->dead_check_us : now_us + DEAD_EVERY_US;
   } else {
     /* The later ones of the aggregate may flow, as soon as the mark of the dead one is committed. */
     rc = held_back_add(c->held_back, msg->key, HELD_FAILED, now_us, &err);

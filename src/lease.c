@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build/gen/embed.h"
+#include "embed.h"
 #include "outboxd/locks.h"
 #include "outboxd/pgarray.h"
 

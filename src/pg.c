@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build/gen/embed.h"
+#include "embed.h"
 #include "outboxd/clock.h"
 
 #define ROLE_BYTES 64
@@ -152,12 +152,15 @@ static int check_conninfo(const char *conninfo, struct err *err) {
   }
   options = PQconninfoParse(conninfo, &message);
   if (options == NULL) {
-    char *quote = message != NULL ? strchr(message, '"') : NULL;
-    if (quote != NULL) {
-      *quote = '\0';
+    /* The name of an option is no secret; anything else that is quoted may be. */
+    bool is_name = message != NULL && (strncmp(message, "invalid connection option ", 26) == 0 ||
+                                       strncmp(message, "invalid URI query parameter", 27) == 0);
+    char *end = message != NULL ? strpbrk(message, is_name ? "\n" : "\"\n") : NULL;
+    if (end != NULL) {
+      *end = '\0';
     }
     rc = err_set(err, ERR_FATAL, "conninfo",
-                 "--database is neither a libpq connection string nor a URI (%s...); write for example "
+                 "--database is neither a libpq connection string nor a URI (%s); write for example "
                  "\"host=db dbname=app user=relay\" or postgresql://relay@db/app",
                  message != NULL ? message : "out of memory");
   }

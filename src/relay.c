@@ -161,6 +161,7 @@ static int start(struct relay *relay, struct err *err) {
   }
   take_signals(relay);
   if (template_parse(cfg->stream, &relay->template, err) != 0 || url_parse(cfg->redis, &relay->url, err) != 0) {
+    err->class = ERR_FATAL; /* the option is there and has a value: what it says can never work */
     return -1;
   }
   if (load_table(relay, err) != 0 || describe_fleet(relay, err) != 0 || queue_new(&relay->notes, true, err) != 0) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "build/gen/embed.h"
+#include "embed.h"
 #include "outboxd/buf.h"
 #include "outboxd/log.h"
 #include "outboxd/sql.h"
@@ -163,7 +163,7 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
   } statements[] = {
       {embed_claim_sql, &table->claim},   {embed_probe_sql, &table->probe},
       {embed_passed_sql, &table->passed}, {embed_still_pending_sql, &table->still_pending},
-      {embed_dead_keys_sql, &table->dead_keys},
+      {embed_dead_keys_sql, &table->dead_keys}, {embed_locked_sql, &table->locked},
   };
   for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
     if (sql_expand(statements[i].from, vars, statements[i].to, err) != 0) {
@@ -236,14 +236,22 @@ int table_load(struct pg *pg, const struct cfg *cfg, const struct stop *stop, st
   if (table == NULL) {
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the table's description");
   }
-  if (pg_call(pg, steps, 3, cfg->session_timeout_ms, stop, err) != 0) {
+  if (pg_call(pg, steps, 2, cfg->session_timeout_ms, stop, err) != 0) {
     (void)err_wrap(err, "looking up table %s", cfg->table);
     goto fail;
   }
   const struct pg_reply *reply = pg_reply(pg);
   if (check_relation(reply->results[0], cfg, table, err) != 0 ||
       check_columns(reply->results[1], table, is_nullable, err) != 0 ||
-      make_statements(table, cfg, is_nullable, err) != 0 || check_leaves(reply->results[2], table, err) != 0) {
+      make_statements(table, cfg, is_nullable, err) != 0) {
+    goto fail;
+  }
+  /* Only now: it asks for privileges on columns that have to be there. */
+  if (pg_call(pg, &steps[2], 1, cfg->session_timeout_ms, stop, err) != 0) {
+    (void)err_wrap(err, "looking up the partitions of %s", table->name);
+    goto fail;
+  }
+  if (check_leaves(pg_reply(pg)->results[0], table, err) != 0) {
     goto fail;
   }
   *out = table;
@@ -278,6 +286,7 @@ void table_free(struct table *table) {
   free(table->claim);
   free(table->probe);
   free(table->passed);
+  free(table->locked);
   free(table->still_pending);
   free(table->dead_keys);
   free(table);

@@ -32,6 +32,7 @@ struct table {
   char *claim;    /* SQL of sql/claim.sql and so on */
   char *probe;
   char *passed;
+  char *locked;
   char *still_pending;
   char *dead_keys;
   int leaves_n;
