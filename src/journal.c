@@ -84,9 +84,9 @@ int journal_append_name(struct buf *buf, int64_t id, const char *message_id, siz
 /* A line that is no journal's, shown in part. */
 static int bad_line(struct err *err, int line, const char *text, size_t bytes, const char *why) {
   char shown[SHOWN_BYTES + 1];
-  size_t n = bytes < SHOWN_BYTES ? bytes : SHOWN_BYTES;
-  for (size_t i = 0; i < n; i++) {
-    shown[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+  size_t n = 0;
+  for (; n < SHOWN_BYTES && n < bytes; n++) {
+    shown[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
   }
   shown[n] = '\0';
   return err_set(err, ERR_RETRY, "journal", "this is no journal of outboxd: line %d (\"%s\"): %s", line, shown, why);
