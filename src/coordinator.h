@@ -135,7 +135,7 @@ void batches_drop_all(struct coordinator *c);
 /* coordinator_lanes.c */
 must_check int lanes_new(struct coordinator *c, struct err *err);
 void lanes_free(struct coordinator *c);
-void lanes_lose(struct coordinator *c, int lane, const char *why, bool is_fenced);
+void lanes_lose(struct coordinator *c, int lane, const char *why, bool is_fenced, int64_t retry_us);
 void lanes_on_lease_lost(struct coordinator *c);
 void lanes_act(struct coordinator *c, int64_t now_us);
 void lanes_on_fleet(struct coordinator *c, int64_t now_us);

@@ -321,6 +321,11 @@ static void on_failed(struct coordinator *c, const struct batch *batch, const st
 }
 
 static void tell_settled(struct coordinator *c, struct batch *batch) {
+  for (int r = 0; r < batch->runs_n; r++) {
+    if (batch->runs[r].msgs[0].outcome == OUTCOME_PUBLISHED) {
+      backoff_reset(&c->lanes[batch->runs[r].lane].backoff);
+    }
+  }
   for (int p = 0; p < c->cfg->publishers_n; p++) {
     for (int r = 0; r < batch->runs_n; r++) {
       if (batch->runs[r].lane % c->cfg->publishers_n == p) {
@@ -342,7 +347,7 @@ static void end_unsettled(struct coordinator *c, struct seat *seat) {
       is_clean = is_clean && batch->runs[r].msgs[i].outcome == OUTCOME_WITHHELD;
     }
     if (!is_clean && c->lanes[batch->runs[r].lane].state == OWNED_ACTIVE) {
-      lanes_lose(c, batch->runs[r].lane, "its batch was not settled", false);
+      lanes_lose(c, batch->runs[r].lane, "its batch was not settled", false, 0);
     }
   }
   seat->is_lost = false;

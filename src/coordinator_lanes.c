@@ -82,7 +82,7 @@ static int publisher_of(const struct coordinator *c, int lane) {
 
 /* -------------------------------------------------------------------------------------------------- losing */
 
-void lanes_lose(struct coordinator *c, int lane, const char *why, bool is_fenced) {
+void lanes_lose(struct coordinator *c, int lane, const char *why, bool is_fenced, int64_t retry_us) {
   static struct log_limit limit = {.interval_us = 1000000};
   struct owned_lane *l = &c->lanes[lane];
   int64_t not_said = 0;
@@ -91,12 +91,14 @@ void lanes_lose(struct coordinator *c, int lane, const char *why, bool is_fenced
   }
   switch (l->state) {
     case OWNED_ACTIVE:
+      l->retry_us = retry_us;
       set_state(c, lane, OWNED_LOST);
       coordinator_want_drain(c);
       break;
     case OWNED_READING:
     case OWNED_CHECKING:
     case OWNED_READY:
+      l->retry_us = retry_us;
       set_state(c, lane, OWNED_UNREAD);
       break;
     case OWNED_NOT:
@@ -289,11 +291,9 @@ int lanes_start_epoch(struct coordinator *c, int64_t now_us, struct err *err) {
 /* -------------------------------------------------------------------------------------------------- taking over */
 
 static void open_lane(struct coordinator *c, int lane, struct journal_names **ref) {
-  struct owned_lane *l = &c->lanes[lane];
   struct journal_names *names = *ref;
   *ref = NULL;
   coordinator_push_job(c, publisher_of(c, lane), (struct job){.kind = JOB_OPEN, .lane = lane, .names = names});
-  backoff_reset(&l->backoff);
   set_state(c, lane, OWNED_READY);
 }
 
@@ -315,7 +315,8 @@ void lanes_on_note(struct coordinator *c, struct note *note, int64_t now_us) {
       }
       break;
     case NOTE_LANE_LOST:
-      lanes_lose(c, note->lane, note->err.text, note->is_fenced);
+      /* Taking the lane over may succeed and the next write fail again: only a published message ends the backoff. */
+      lanes_lose(c, note->lane, note->err.text, note->is_fenced, now_us + backoff_next_us(&l->backoff));
       break;
     case NOTE_DONE:
     case NOTE_FATAL:
