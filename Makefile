@@ -98,7 +98,7 @@ PACKAGE_LIBS = $(call once,PACKAGE_LIBS,$(shell pkg-config --libs $(PACKAGES)))
 CMOCKA_LIBS = $(call once,CMOCKA_LIBS,$(shell pkg-config --libs cmocka))
 
 # _GNU_SOURCE: TCP_USER_TIMEOUT, pthread_setname_np, pipe2.
-CPPFLAGS_ALL = -D_GNU_SOURCE -DOUTBOXD_VERSION='"$(VERSION)"' -Iinclude -I. -I$(GEN) $(PACKAGE_CFLAGS) $(CPPFLAGS)
+CPPFLAGS_ALL = -D_GNU_SOURCE -DOUTBOXD_VERSION='"$(VERSION)"' -Iinclude -I$(GEN) $(PACKAGE_CFLAGS) $(CPPFLAGS)
 CFLAGS ?= -O2 -g
 CFLAGS_ALL = -std=c11 -pthread $(WARNINGS) $(HARDENING_CFLAGS) $(CF_PROTECTION) $(SAN_FLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(HARDENING_LDFLAGS) -Wl,--as-needed $(SAN_FLAGS) $(CFLAGS) $(LDFLAGS)
