@@ -39,8 +39,9 @@ static void publish_all(struct scene *scene, const char *stream_sql, bool has_he
               stream_sql, has_headers ? ", headers::text" : "", LANES_N, LANES_N, LANES_N, TABLE);
   for (int row = 0; row < PQntuples(rows); row++) {
     const char *values[7];
-    for (int i = 0; i < 7 && i + 1 < PQnfields(rows); i++)
+    for (int i = 0; i < 7 && i + 1 < PQnfields(rows); i++) {
       values[i] = PQgetvalue(rows, row, i + 1);
+    }
     free(rds_xadd(scene->redis, PQgetvalue(rows, row, 0), "*", has_headers ? 7 : 6, names, values, NULL));
   }
   PQclear(rows);
@@ -204,8 +205,9 @@ static void test_swapped_entries_are_out_of_order(void **state) {
   (void)state;
   make_good_scene(&scene);
   const redisReply *entry = entry_at(&scene, STREAM, 5, &page);
-  while (next < page->elements && !is_same_aggregate(entry, page->element[next]))
+  while (next < page->elements && !is_same_aggregate(entry, page->element[next])) {
     next++;
+  }
   REQUIRE(next < page->elements, "the aggregate has one message only");
   rewrite_stream(&scene, STREAM, page, 5, next, -1, NULL);
   require_found(&scene, (const int64_t[CHECK_KINDS_N]){[CHECK_OUT_OF_ORDER] = 1});

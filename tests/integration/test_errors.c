@@ -25,14 +25,17 @@ static void require_end(const char *const *args, int expected, const char *const
   int status = relay_wait(relay, 0);
   char *text = relay_text(relay);
 
-  if (status != expected)
+  if (status != expected) {
     FAIL("%s %s: ended with %d, not %d: %s", args[0], args[1], status, expected, text);
-  for (; *words != NULL; words++) {
-    if (strcasestr(text, *words) == NULL)
-      FAIL("the message does not name \"%s\": %s", *words, text);
   }
-  if (strstr(text, "s3cret") != NULL)
+  for (; *words != NULL; words++) {
+    if (strcasestr(text, *words) == NULL) {
+      FAIL("the message does not name \"%s\": %s", *words, text);
+    }
+  }
+  if (strstr(text, "s3cret") != NULL) {
     FAIL("a password is in the log: %s", text);
+  }
   free(text);
 }
 
@@ -163,19 +166,23 @@ static void require_waits(bool is_pg_down, bool is_redis_down) {
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   table_fill(conn, TABLE_PLAIN, TABLE, 1000, 100, 20);
   PQfinish(conn);
-  if (is_pg_down)
+  if (is_pg_down) {
     stack_pg_shutdown(stack);
-  if (is_redis_down)
+  }
+  if (is_redis_down) {
     stack_redis_shutdown(stack);
+  }
   relay = relay_start(stack, ARGS("run"));
   wait_out(2000);
   REQUIRE(relay_is_running(relay), "the relay does not wait for what is down");
   REQUIRE(json_array_size(relay_lines(relay)) < 20, "the log is flooded");
   REQUIRE(proc_cpu_ms(relay_pid(relay)) < wait_scaled_ms(500), "it is busy while it waits");
-  if (is_redis_down)
+  if (is_redis_down) {
     stack_redis_restart(stack);
-  if (is_pg_down)
+  }
+  if (is_pg_down) {
     stack_pg_restart(stack);
+  }
   conn = db_open(stack->conninfo);
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
   relay_stop(relay);

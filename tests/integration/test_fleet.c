@@ -64,13 +64,15 @@ static void test_more_processes_than_lanes(void **state) {
   struct relay *relays[3];
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 3; i++) {
     relays[i] = relay_start(stack, ARGS("run", "--lanes", "2"));
+  }
   fleet_wait_even(conn, TABLE, 2, 2, 15000);
   table_fill(conn, TABLE_PLAIN, TABLE, 2000, 100, 20);
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 3; i++) {
     relay_stop(relays[i]);
+  }
   check_require_good(stack, &(struct check_options){.lanes_n = 2});
   PQfinish(conn);
 }

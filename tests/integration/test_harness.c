@@ -102,10 +102,9 @@ static void test_frozen_postgres_answers_after_the_thaw(void **state) {
 }
 
 static void test_redis_comes_back_from_its_aof(void **state) {
-  redisContext *redis;
   (void)state;
   for (int round = 1; round <= 3; round++) {
-    redis = rds_open(stack->redis_url);
+    redisContext *redis = rds_open(stack->redis_url);
     for (int i = 0; i < 100; i++) {
       rds_run(redis, "XADD s * n %d", i);
     }

@@ -35,8 +35,9 @@ static void finish(PGconn *conn, struct writer *writer, struct relay *relay) {
 
   writer_stop(writer);
   result = writer_wait(writer, DRAIN_MS);
-  if (relay == NULL)
+  if (relay == NULL) {
     relay = relay_start(stack, ARGS("run"));
+  }
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
   relay_stop(relay);
   writer_verify(writer, conn);

@@ -86,10 +86,12 @@ static void test_two_tables_beside_each_other(void **state) {
   for (int i = 0; i < 2; i++) {
     relays[i] = relay_start(stack, ARGS("run", "--table", tables[i], "--stream", streams[i], "--until-empty"));
   }
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 2; i++) {
     REQUIRE(relay_wait(relays[i], RUN_MS) == 0, "a relay failed");
-  for (int i = 0; i < 2; i++)
+  }
+  for (int i = 0; i < 2; i++) {
     check_require_good(stack, &(struct check_options){.table = tables[i], .stream = streams[i]});
+  }
   PQfinish(conn);
 }
 

@@ -68,13 +68,15 @@ static void fill_odd_names(PGconn *conn) {
 
   memset(longest, 'x', 255);
   longest[255] = '\0';
-  for (int i = 0; i < 255; i++)
+  for (int i = 0; i < 255; i++) {
     strcat(longest_wide, "\U0001F600");
+  }
   db_exec(conn, "BEGIN");
   for (int round = 0; round < 2; round++) {
     for (int i = 0; i < ODD_NAMES_N; i++) {
-      for (int j = 0; j < ODD_NAMES_N; j++)
+      for (int j = 0; j < ODD_NAMES_N; j++) {
         add(conn, odd_names[i], odd_names[j], odd_names[(i + j) % ODD_NAMES_N], "{}");
+      }
     }
     add(conn, longest, longest, longest, "{}");
     add(conn, longest_wide, longest_wide, longest_wide, "{}");
@@ -108,8 +110,9 @@ static void test_stream_named_like_the_journal(void **state) {
   redisContext *redis = rds_open(stack->redis_url);
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
-  for (int i = 0; i < 50; i++)
+  for (int i = 0; i < 50; i++) {
     add(conn, i % 2 == 0 ? "journal" : "order", "7", "x", "{}");
+  }
   struct relay *relay =
       relay_start(stack, ARGS("run", "--stream", "outbox:{%l}:%t", "--max-attempts", "1", "--until-empty"));
   REQUIRE(relay_wait(relay, RUN_MS) == 0, "the relay does not get past such a message");
@@ -150,8 +153,9 @@ static void test_payloads_small_and_strange(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
-  for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++)
+  for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
     add(conn, "order", "1", "x", payloads[i]);
+  }
   relay_until_empty("outbox:{%l}");
   check_require_good(stack, NULL);
   PQfinish(conn);

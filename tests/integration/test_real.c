@@ -21,8 +21,9 @@ static void run_real(enum table_form form, const char *stream) {
   struct relay *relay;
   int64_t messages_n;
 
-  if (path == NULL)
+  if (path == NULL) {
     skip();
+  }
   conn = db_open(stack->conninfo);
   table_create(stack, conn, form, table);
   relay = relay_start(stack, ARGS("run", "--stream", stream, "--until-empty"));

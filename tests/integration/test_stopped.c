@@ -33,8 +33,9 @@ static void test_lanes_of_a_hanging_relay_flow_in_the_other(void **state) {
   struct writer *writer;
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 2; i++) {
     relays[i] = relay_start(stack, ARGS("run", "--session-timeout", SESSION_TIMEOUT));
+  }
   fleet_wait_even(conn, TABLE, 16, 2, 15000);
   writer = writer_start(&(struct writer_options){
       .conninfo = stack->conninfo, .table = TABLE, .threads_n = 4, .rate = 3000, .seed = prng_seed()});
@@ -53,16 +54,18 @@ static void test_lanes_of_a_hanging_relay_flow_in_the_other(void **state) {
              db_int(conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL AND id <= %" PRId64, last_id) == 0,
              "round %d: messages wait for the relay that hangs", round);
     int64_t left_ms = frozen_ms + 2 * SESSION_TIMEOUT_MS - wait_now_ms();
-    if (left_ms > 0)
+    if (left_ms > 0) {
       wait_out(left_ms);
+    }
     relay_signal(frozen, SIGCONT);
     fleet_wait_even(conn, TABLE, 16, 2, 30000);
   }
   writer_stop(writer);
   writer_wait(writer, DRAIN_MS);
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 2; i++) {
     relay_stop(relays[i]);
+  }
   writer_verify(writer, conn);
   check_require_good(stack, NULL);
   PQfinish(conn);

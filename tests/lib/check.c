@@ -16,8 +16,9 @@ void check_note(struct check *check, enum check_kind kind, const char *fmt, ...)
   int64_t n = check->report->found_n[kind]++;
   va_list args;
 
-  if (n >= CHECK_FIRST_N)
+  if (n >= CHECK_FIRST_N) {
     return;
+  }
   va_start(args, fmt);
   vsnprintf(check->report->first[kind][n], CHECK_TEXT_BYTES, fmt, args);
   va_end(args);
@@ -32,8 +33,9 @@ uint64_t check_hash(const char *v, size_t bytes) {
     memcpy(&word, v, bytes < 8 ? bytes : 8);
     __extension__ unsigned __int128 product = (unsigned __int128)(hash ^ word) * 0xd6e8feb86659fd93U;
     hash = (uint64_t)product ^ (uint64_t)(product >> 64) ^ 0xa0761d6478bd642fU;
-    if (bytes < 8)
+    if (bytes < 8) {
       break;
+    }
   }
   return hash;
 }
@@ -42,11 +44,13 @@ struct check_stream *check_stream_of(struct check *check, const char *name, size
   struct check_stream *stream;
 
   HASH_FIND(hh, check->streams, name, bytes, stream);
-  if (stream != NULL)
+  if (stream != NULL) {
     return stream;
+  }
   stream = calloc(1, sizeof *stream + bytes + 1);
-  if (stream == NULL)
+  if (stream == NULL) {
     FAIL("out of memory");
+  }
   memcpy(stream->name, name, bytes);
   stream->name_bytes = bytes;
   stream->number = (int)HASH_COUNT(check->streams) + 1;
@@ -78,14 +82,18 @@ bool check_run(const struct check_options *options, struct check_report *report)
   int64_t started_ms = wait_now_ms();
   bool is_good;
 
-  if (filled.table == NULL)
+  if (filled.table == NULL) {
     filled.table = "outbox_messages";
-  if (filled.stream == NULL)
+  }
+  if (filled.stream == NULL) {
     filled.stream = "outbox:{%l}";
-  if (filled.lanes_n == 0)
+  }
+  if (filled.lanes_n == 0) {
     filled.lanes_n = 16;
-  if (filled.max_attempts == 0)
+  }
+  if (filled.max_attempts == 0) {
     filled.max_attempts = 10;
+  }
   memset(report, 0, sizeof *report);
   check_read_table(&check);
   report->aggregates_n = HASH_COUNT(check.aggregates);
@@ -96,8 +104,9 @@ bool check_run(const struct check_options *options, struct check_report *report)
   report->is_dead_wrong = !filled.is_dead_ok && report->dead_n > 0;
   report->seconds = (double)(wait_now_ms() - started_ms) / 1000;
   is_good = !report->is_pending_wrong && !report->is_dead_wrong;
-  for (int kind = 0; kind < CHECK_KINDS_N; kind++)
+  for (int kind = 0; kind < CHECK_KINDS_N; kind++) {
     is_good = is_good && report->found_n[kind] == 0;
+  }
   return is_good;
 }
 
@@ -106,10 +115,12 @@ struct check_report check_require_good(const struct stack *stack, const struct c
   struct check_report report;
   bool is_good;
 
-  if (filled.conninfo == NULL)
+  if (filled.conninfo == NULL) {
     filled.conninfo = stack->conninfo;
-  if (filled.redis_url == NULL)
+  }
+  if (filled.redis_url == NULL) {
     filled.redis_url = stack->redis_url;
+  }
   is_good = check_run(&filled, &report);
   check_print(&filled, &report, stdout);
   REQUIRE(is_good, "the checker found something wrong: see above");

@@ -20,8 +20,9 @@ static const char *grouped(int64_t n, char buf[32]) {
   int length = snprintf(digits, sizeof digits, "%" PRId64, n);
   char *out = buf;
   for (int i = 0; i < length; i++) {
-    if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-')
+    if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-') {
       *out++ = ',';
+    }
     *out++ = digits[i];
   }
   *out = '\0';
@@ -42,8 +43,9 @@ void check_print(const struct check_options *options, const struct check_report 
   print_count(out, "messages", report->rows_n, "");
   print_count(out, "published", report->published_n, "");
   print_count(out, "pending", report->pending_n, report->is_pending_wrong ? "<- not what was expected" : "");
-  if (report->pending_in_stream_n > 0)
+  if (report->pending_in_stream_n > 0) {
     print_count(out, " in a stream", report->pending_in_stream_n, "(written, not yet marked)");
+  }
   print_count(out, "dead", report->dead_n, report->is_dead_wrong ? "<- none was expected" : "");
   print_count(out, "aggregates", report->aggregates_n, "");
   print_count(out, "streams", report->streams_n, "");
@@ -53,11 +55,13 @@ void check_print(const struct check_options *options, const struct check_report 
     is_good = is_good && report->found_n[kind] == 0;
   }
   for (int kind = 0; kind < CHECK_KINDS_N; kind++) {
-    if (report->found_n[kind] == 0)
+    if (report->found_n[kind] == 0) {
       continue;
+    }
     fprintf(out, "%s, the first of %s:\n", kind_names[kind], grouped(report->found_n[kind], buf));
-    for (int i = 0; i < CHECK_FIRST_N && i < report->found_n[kind]; i++)
+    for (int i = 0; i < CHECK_FIRST_N && i < report->found_n[kind]; i++) {
       fprintf(out, "  %s\n", report->first[kind][i]);
+    }
   }
   fprintf(out, "%s (checked in %.1f s)\n", is_good ? "Everything is as it should be." : "SOMETHING IS WRONG.",
           report->seconds);
@@ -68,8 +72,9 @@ void check_print(const struct check_options *options, const struct check_report 
 static const char *key_of(const char *name, char buf[32]) {
   snprintf(buf, 32, "%s", name);
   for (char *at = buf; *at != '\0'; at++) {
-    if (*at == ' ')
+    if (*at == ' ') {
       *at = '_';
+    }
   }
   return buf;
 }

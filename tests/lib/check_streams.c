@@ -24,8 +24,9 @@ static char *make_pattern(const char *stream) {
   char *pattern = malloc(strlen(stream) * 2 + 1);
   char *out = pattern;
 
-  if (pattern == NULL)
+  if (pattern == NULL) {
     FAIL("out of memory");
+  }
   for (const char *at = stream; *at != '\0'; at++) {
     if (*at == '%' && at[1] == '%') {
       at++;
@@ -34,8 +35,9 @@ static char *make_pattern(const char *stream) {
       at++;
       *out++ = '*';
     } else {
-      if (strchr("*?[]\\^-", *at) != NULL)
+      if (strchr("*?[]\\^-", *at) != NULL) {
         *out++ = '\\';
+      }
       *out++ = *at;
     }
   }
@@ -107,13 +109,13 @@ static void judge_fields(struct check *check, const struct check_row *row, const
 /* First appearance of a message: is its aggregate further on already? */
 static void judge_order(struct check *check, const struct check_row *row, const struct place *place) {
   struct check_aggregate *aggregate = row->aggregate;
-  char where[256];
 
   if (aggregate->stream_number != place->stream->number) {
     aggregate->stream_number = place->stream->number;
     aggregate->last_id = INT64_MIN;
   }
   if (row->id < aggregate->last_id) {
+    char where[256];
     check_note(check, CHECK_OUT_OF_ORDER,
                "message %s: id %" PRId64 " comes after id %" PRId64 " of the same aggregate (%s)", row->message_id,
                row->id, aggregate->last_id, place_text(place, where));
@@ -167,43 +169,46 @@ static void ask_page(redisContext *redis, const struct check_stream *stream, con
                          (long long)count) != REDIS_OK) {
     FAIL("Redis, XRANGE: %s", redis->errstr);
   }
-  while (!done)
+  while (!done) {
     REQUIRE(redisBufferWrite(redis, &done) == REDIS_OK, "Redis, XRANGE: %s", redis->errstr);
+  }
 }
 
 static void read_stream(struct check *check, redisContext *redis, const struct check_stream *stream) {
-  size_t count = PAGE_BYTES / (stream->largest_row_bytes + 200);
+  size_t fitting_n = PAGE_BYTES / (stream->largest_row_bytes + 200);
+  size_t count = fitting_n > PAGE_ENTRIES_MAX ? PAGE_ENTRIES_MAX : fitting_n + 1;
   redisReply *page;
   bool is_last = false;
 
-  if (count > PAGE_ENTRIES_MAX)
-    count = PAGE_ENTRIES_MAX;
-  if (count < 1)
-    count = 1;
   ask_page(redis, stream, "-", count);
   while (!is_last) {
-    if (redisGetReply(redis, (void **)&page) != REDIS_OK)
+    if (redisGetReply(redis, (void **)&page) != REDIS_OK) {
       FAIL("Redis, XRANGE: %s", redis->errstr);
-    if (page->type != REDIS_REPLY_ARRAY)
+    }
+    if (page->type != REDIS_REPLY_ARRAY) {
       FAIL("Redis, XRANGE %s: %s", stream->name, page->type == REDIS_REPLY_ERROR ? page->str : "unexpected");
+    }
     is_last = page->elements < count;
     if (!is_last) {
       char from[64];
       snprintf(from, sizeof from, "(%s", page->element[page->elements - 1]->element[0]->str);
       ask_page(redis, stream, from, count);
     }
-    for (size_t i = 0; i < page->elements; i++)
+    for (size_t i = 0; i < page->elements; i++) {
       judge_entry(check, page->element[i], stream);
+    }
     freeReplyObject(page);
   }
 }
 
 static void judge_missing(struct check *check) {
   for (const struct check_row *row = check->rows; row != NULL; row = row->hh.next) {
-    if (row->seen_n > 0 && row->state == ROW_PENDING)
+    if (row->seen_n > 0 && row->state == ROW_PENDING) {
       check->report->pending_in_stream_n++;
-    if (row->seen_n > 0 || row->state != ROW_PUBLISHED)
+    }
+    if (row->seen_n > 0 || row->state != ROW_PUBLISHED) {
       continue;
+    }
     check_note(check, CHECK_LOST, "message %s (id %" PRId64 "): marked published, but in no stream; belongs to %.*s",
                row->message_id, row->id, (int)(row->stream->name_bytes < 100 ? row->stream->name_bytes : 100),
                row->stream->name);
@@ -215,8 +220,9 @@ void check_read_streams(struct check *check) {
 
   find_streams(check, redis);
   for (const struct check_stream *stream = check->streams; stream != NULL; stream = stream->hh.next) {
-    if (!stream->is_there)
+    if (!stream->is_there) {
       continue;
+    }
     check->report->streams_n++;
     read_stream(check, redis, stream);
   }

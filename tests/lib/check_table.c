@@ -40,8 +40,9 @@ static bool split_tuple(const char *tuple, size_t bytes, int columns_n, struct c
 
   memcpy(&count, at, sizeof count);
   at += sizeof count;
-  if (ntohs(count) == 0xffff)
+  if (ntohs(count) == 0xffff) {
     return false;
+  }
   REQUIRE(ntohs(count) == columns_n, "COPY: %d columns, not %d", ntohs(count), columns_n);
   for (int i = 0; i < columns_n; i++) {
     uint32_t length;
@@ -70,21 +71,26 @@ static struct check_stream *render_stream(struct check *check, const struct chec
   FILE *out = open_memstream(&name, &bytes);
   struct check_stream *stream;
 
-  if (out == NULL)
+  if (out == NULL) {
     FAIL("out of memory");
+  }
   snprintf(lane, sizeof lane, "%" PRId64, get_int64(&columns[COL_LANE]));
   for (const char *at = check->options->stream; *at != '\0'; at++) {
     struct check_text value = {at, 1};
     if (*at == '%') {
       at++;
-      if (*at == 'l')
+      if (*at == 'l') {
         value = (struct check_text){lane, strlen(lane)};
-      if (*at == 't')
+      }
+      if (*at == 't') {
         value = columns[COL_TYPE];
-      if (*at == 'i')
+      }
+      if (*at == 'i') {
         value = columns[COL_AGGREGATE_ID];
-      if (*at == 'e')
+      }
+      if (*at == 'e') {
         value = columns[COL_EVENT];
+      }
       REQUIRE(*at != '\0' && strchr("ltie%", *at) != NULL, "the template %s has an unknown placeholder",
               check->options->stream);
     }
@@ -103,8 +109,9 @@ static struct check_aggregate *find_aggregate(struct check *check, const struct 
   struct check_aggregate *known;
   char *key;
 
-  if (aggregate == NULL)
+  if (aggregate == NULL) {
     FAIL("out of memory");
+  }
   memset(aggregate, 0, sizeof *aggregate);
   key = (char *)(aggregate + 1);
   memcpy(key, type->v, type->bytes);
@@ -140,8 +147,9 @@ static void add_row(struct check *check, const struct check_text *columns) {
   struct check_row *known;
   size_t row_bytes = 0;
 
-  if (row == NULL)
+  if (row == NULL) {
     FAIL("out of memory");
+  }
   memset(row, 0, sizeof *row);
   memcpy(row->message_id, message_id->v, message_id->bytes);
   row->message_id[message_id->bytes] = '\0';
@@ -155,8 +163,9 @@ static void add_row(struct check *check, const struct check_text *columns) {
     row->hashes[field] = check_hash(value->v, value->bytes);
     row_bytes += value->bytes;
   }
-  if (row_bytes > row->stream->largest_row_bytes)
+  if (row_bytes > row->stream->largest_row_bytes) {
     row->stream->largest_row_bytes = row_bytes;
+  }
   count_state(check->report, row->state);
 
   HASH_FIND(hh, check->rows, row->message_id, row->message_id_bytes, known);
@@ -184,8 +193,9 @@ static char *copy_statement(const struct check *check, const char *table) {
       "FROM %s) TO STDOUT (FORMAT binary)",
       ROW_PUBLISHED, check->options->max_attempts, ROW_DEAD, ROW_PENDING, check->options->lanes_n,
       check->options->lanes_n, check->options->lanes_n, check->has_headers ? ", headers::text" : "", table);
-  if (length < 0)
+  if (length < 0) {
     FAIL("out of memory");
+  }
   return sql;
 }
 
@@ -208,8 +218,9 @@ static void copy_rows(struct check *check, PGconn *conn, const char *sql) {
       is_first = false;
     }
     /* The header comes alone or with the first tuple, depending on the server. */
-    if ((size_t)bytes > skip && split_tuple(tuple + skip, (size_t)bytes - skip, columns_n, columns))
+    if ((size_t)bytes > skip && split_tuple(tuple + skip, (size_t)bytes - skip, columns_n, columns)) {
       add_row(check, columns);
+    }
     PQfreemem(tuple);
   }
   for (result = PQgetResult(conn); result != NULL; result = PQgetResult(conn)) {

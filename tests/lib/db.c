@@ -19,8 +19,9 @@ PGconn *db_open(const char *conninfo) {
   const char *names[] = {"dbname", "fallback_application_name", NULL};
   const char *values[] = {conninfo, "test", NULL};
   PGconn *conn = PQconnectdbParams(names, values, 1);
-  if (PQstatus(conn) != CONNECTION_OK)
+  if (PQstatus(conn) != CONNECTION_OK) {
     FAIL("cannot connect to PostgreSQL: %s", PQerrorMessage(conn));
+  }
   PQsetNoticeReceiver(conn, drop_notice, NULL);
   return conn;
 }
@@ -28,8 +29,9 @@ PGconn *db_open(const char *conninfo) {
 static char *format(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
 static char *format(const char *fmt, va_list args) {
   char *sql = NULL;
-  if (vasprintf(&sql, fmt, args) < 0)
+  if (vasprintf(&sql, fmt, args) < 0) {
     FAIL("out of memory");
+  }
   return sql;
 }
 
@@ -95,7 +97,8 @@ PGresult *db_rows(PGconn *conn, const char *fmt, ...) {
 void db_exec_params(PGconn *conn, const char *sql, int params_n, const char *const *values) {
   PGresult *result = PQexecParams(conn, sql, params_n, NULL, values, NULL, NULL, 0);
   ExecStatusType status = PQresultStatus(result);
-  if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+  if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
     FAIL("%s\nthe statement was: %s", PQerrorMessage(conn), sql);
+  }
   PQclear(result);
 }

@@ -23,11 +23,13 @@ void fail_set_handler(void (*handler)(const char *file, int line)) {
 
 void fail_add_context(void (*print)(void)) {
   for (int i = 0; i < contexts_n; i++) {
-    if (contexts[i] == print)
+    if (contexts[i] == print) {
       return;
+    }
   }
-  if (contexts_n < CONTEXTS_MAX)
+  if (contexts_n < CONTEXTS_MAX) {
     contexts[contexts_n++] = print;
+  }
 }
 
 bool fail_happened(void) {
@@ -46,11 +48,13 @@ void fail_now(const char *file, int line, const char *fmt, ...) {
   /* A printer that fails itself must not start all over. */
   if (!is_printing) {
     is_printing = true;
-    for (int i = 0; i < contexts_n; i++)
+    for (int i = 0; i < contexts_n; i++) {
       contexts[i]();
+    }
     is_printing = false;
   }
-  if (the_handler != NULL)
+  if (the_handler != NULL) {
     the_handler(file, line);
+  }
   exit(2);
 }

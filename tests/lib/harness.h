@@ -57,17 +57,16 @@ static inline int64_t harness_scaled(int64_t n) {
   return scaled < 1.0 ? 1 : (int64_t)scaled;
 }
 
+static char harness_kept[STACK_PATH_BYTES + 16]; /* "kept: <directory>", ready for the signal handler */
+static size_t harness_kept_bytes;
+
+/* A signal ends the program: the directory stays for whoever looks into it, the servers end with this process. */
 static inline void harness_name_dir(int signum) {
-  /* The directory stays for whoever looks into it; the servers end with this process. */
-  static const char text[] = "kept: ";
-  size_t length = 0;
-  while (harness_stack != NULL && harness_stack->dir[length] != '\0')
-    length++;
-  if (length > 0 && write(1, text, sizeof text - 1) > 0 && write(1, harness_stack->dir, length) > 0 &&
-      write(1, "\n", 1) > 0)
-    length = 0;
-  signal(signum, SIG_DFL);
-  raise(signum);
+  if (write(STDOUT_FILENO, harness_kept, harness_kept_bytes) < 0) {
+    _exit(1);
+  }
+  (void)signal(signum, SIG_DFL);
+  (void)raise(signum);
 }
 
 /* Starts the stack, runs the tests, ends the stack; what main returns. */
@@ -76,13 +75,15 @@ static inline int harness_main(const char *name, const struct CMUnitTest *tests,
   int failed_n;
 
   setvbuf(stdout, NULL, _IOLBF, 0);
-  signal(SIGTERM, harness_name_dir);
-  signal(SIGINT, harness_name_dir);
   harness_stack = stack_start(options); /* a failure here ends the program with status 2 */
   *stack = harness_stack;
+  harness_kept_bytes = (size_t)snprintf(harness_kept, sizeof harness_kept, "kept: %s\n", harness_stack->dir);
+  (void)signal(SIGTERM, harness_name_dir);
+  (void)signal(SIGINT, harness_name_dir);
   fail_set_handler(harness_fail);
-  if (getenv("TEST_ONLY") != NULL)
+  if (getenv("TEST_ONLY") != NULL) {
     cmocka_set_test_filter(getenv("TEST_ONLY"));
+  }
   failed_n = _cmocka_run_group_tests(name, tests, tests_n, NULL, NULL);
   fail_set_handler(NULL);
   stack_stop(harness_stack, failed_n != 0);

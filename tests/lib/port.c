@@ -26,12 +26,14 @@ static int claim(int number) {
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   int length;
 
-  if (fd < 0)
+  if (fd < 0) {
     return -1;
+  }
   length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "outboxd-test-port-%d", number);
   if (bind(fd, (const struct sockaddr *)&address,
-           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
+           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0) {
     return fd;
+  }
   close(fd);
   return -1;
 }
@@ -42,8 +44,9 @@ static bool is_free(int number) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   bool is_bound;
 
-  if (fd < 0)
+  if (fd < 0) {
     return false;
+  }
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   is_bound = bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
@@ -60,8 +63,9 @@ void port_take(struct port *port) {
   for (int attempt = 0; attempt < 1000; attempt++) {
     int number = (int)prng_between(&prng, PORT_MIN, PORT_MAX);
     int fd = claim(number);
-    if (fd < 0)
+    if (fd < 0) {
       continue;
+    }
     if (is_free(number)) {
       port->number = number;
       port->claim_fd = fd;
@@ -73,7 +77,8 @@ void port_take(struct port *port) {
 }
 
 void port_release(struct port *port) {
-  if (port->claim_fd >= 0)
+  if (port->claim_fd >= 0) {
     close(port->claim_fd);
+  }
   *port = (struct port)PORT_INIT;
 }

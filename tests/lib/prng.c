@@ -15,8 +15,9 @@ uint64_t prng_seed(void) {
   static uint64_t seed;
   const char *given;
 
-  if (is_known)
+  if (is_known) {
     return seed;
+  }
   given = getenv("TEST_SEED");
   if (given != NULL && given[0] != '\0') {
     seed = strtoull(given, NULL, 10);

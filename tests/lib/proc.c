@@ -59,11 +59,13 @@ static bool is_foreign_variable(const char *entry) {
 static void build_env(const char *const *added, const char **out) {
   int n = 0;
   for (char **entry = environ; *entry != NULL && n < ENV_MAX - 1; entry++) {
-    if (!is_foreign_variable(*entry))
+    if (!is_foreign_variable(*entry)) {
       out[n++] = *entry;
+    }
   }
-  for (; added != NULL && *added != NULL && n < ENV_MAX - 1; added++)
+  for (; added != NULL && *added != NULL && n < ENV_MAX - 1; added++) {
     out[n++] = *added;
+  }
   out[n] = NULL;
 }
 
@@ -73,25 +75,29 @@ static void find_program(const char *name, char *out, size_t n) {
 
   if (strchr(name, '/') != NULL) {
     snprintf(out, n, "%s", name);
-    if (access(out, X_OK) == 0)
+    if (access(out, X_OK) == 0) {
       return;
+    }
   }
   while (strchr(name, '/') == NULL && path != NULL && *path != '\0') {
     size_t length = strcspn(path, ":");
     snprintf(out, n, "%.*s/%s", (int)length, path, name);
-    if (access(out, X_OK) == 0)
+    if (access(out, X_OK) == 0) {
       return;
+    }
     path += length;
-    if (*path == ':')
+    if (*path == ':') {
       path++;
+    }
   }
   FAIL("there is no program %s", name);
 }
 
 static int open_output(const char *path) {
   int fd = open(path != NULL ? path : "/dev/null", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0)
+  if (fd < 0) {
     FAIL("cannot open %s: %s", path, strerror(errno));
+  }
   return fd;
 }
 
@@ -113,15 +119,19 @@ _Noreturn static void become(const struct launch *launch) {
 
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
-  if (launch->has_user && (setgroups(0, NULL) != 0 || setgid(launch->gid) != 0 || setuid(launch->uid) != 0))
+  if (launch->has_user && (setgroups(0, NULL) != 0 || setgid(launch->gid) != 0 || setuid(launch->uid) != 0)) {
     _exit(126);
+  }
   /* After setuid, which clears it. */
-  if (prctl(PR_SET_PDEATHSIG, launch->death_signal) != 0)
+  if (prctl(PR_SET_PDEATHSIG, launch->death_signal) != 0) {
     _exit(126);
-  if (getppid() != launch->parent)
+  }
+  if (getppid() != launch->parent) {
     _exit(126);
-  if (dup2(launch->stdin_fd, 0) < 0 || dup2(launch->stdout_fd, 1) < 0 || dup2(launch->stderr_fd, 2) < 0)
+  }
+  if (dup2(launch->stdin_fd, 0) < 0 || dup2(launch->stdout_fd, 1) < 0 || dup2(launch->stderr_fd, 2) < 0) {
     _exit(126);
+  }
   close_range(3, ~0U, 0);
   execve(launch->program, launch->argv, (char **)(uintptr_t)launch->env);
   _exit(127);
@@ -143,8 +153,9 @@ void proc_start(struct proc *proc, const struct proc_spec *spec) {
   launch.death_signal = spec->stop_signal != 0 ? spec->stop_signal : SIGKILL;
   if (spec->user != NULL && geteuid() == 0) {
     const struct passwd *user = getpwnam(spec->user);
-    if (user == NULL)
+    if (user == NULL) {
       FAIL("there is no user %s to run %s as", spec->user, spec->name);
+    }
     launch.has_user = true;
     launch.uid = user->pw_uid;
     launch.gid = user->pw_gid;
@@ -155,13 +166,15 @@ void proc_start(struct proc *proc, const struct proc_spec *spec) {
   proc->stop_signal = launch.death_signal;
   fflush(NULL);
   proc->pid = fork();
-  if (proc->pid == 0)
+  if (proc->pid == 0) {
     become(&launch);
+  }
   close(launch.stdin_fd);
   close(launch.stdout_fd);
   close(launch.stderr_fd);
-  if (proc->pid < 0)
+  if (proc->pid < 0) {
     FAIL("cannot fork: %s", strerror(errno));
+  }
   proc->is_running = true;
   remember(proc);
 }
@@ -170,14 +183,17 @@ bool proc_is_running(struct proc *proc) {
   int status;
   pid_t pid;
 
-  if (!proc->is_running)
+  if (!proc->is_running) {
     return false;
+  }
   pid = waitpid(proc->pid, &status, WNOHANG);
-  if (pid == 0)
+  if (pid == 0) {
     return true;
+  }
   proc->is_running = false;
-  if (pid == proc->pid)
+  if (pid == proc->pid) {
     proc->exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
   forget(proc);
   return false;
 }
@@ -185,25 +201,29 @@ bool proc_is_running(struct proc *proc) {
 bool proc_wait(struct proc *proc, int64_t timeout_ms) {
   struct wait wait = wait_begin(timeout_ms);
   while (proc_is_running(proc)) {
-    if (!wait_next(&wait))
+    if (!wait_next(&wait)) {
       return false;
+    }
   }
   return true;
 }
 
 void proc_signal(const struct proc *proc, int signum) {
   REQUIRE(proc->is_running, "%s does not run", proc->name);
-  if (kill(proc->pid, signum) != 0)
+  if (kill(proc->pid, signum) != 0) {
     FAIL("cannot signal %s: %s", proc->name, strerror(errno));
+  }
 }
 
 void proc_stop(struct proc *proc) {
-  if (!proc_is_running(proc))
+  if (!proc_is_running(proc)) {
     return;
+  }
   kill(proc->pid, proc->stop_signal);
   kill(proc->pid, SIGCONT);
-  if (proc_wait(proc, 10000))
+  if (proc_wait(proc, 10000)) {
     return;
+  }
   kill(proc->pid, SIGKILL);
   proc_wait(proc, 10000);
 }
@@ -234,20 +254,23 @@ static bool read_proc_file(pid_t pid, const char *name, char *buf, size_t n) {
 
   snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
   fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
+  if (fd < 0) {
     return false;
+  }
   got = read(fd, buf, n - 1);
   close(fd);
-  if (got <= 0)
+  if (got <= 0) {
     return false;
+  }
   buf[got] = '\0';
   return true;
 }
 
 /* What stands after "pid (name) " in /proc/pid/stat; NULL when the process is gone. */
 static const char *stat_fields(pid_t pid, char *buf, size_t n) {
-  if (!read_proc_file(pid, "stat", buf, n))
+  if (!read_proc_file(pid, "stat", buf, n)) {
     return NULL;
+  }
   const char *end = strrchr(buf, ')');
   return end != NULL && end[1] == ' ' ? end + 2 : NULL;
 }
@@ -256,20 +279,24 @@ int proc_children(pid_t pid, pid_t *out, int max) {
   DIR *dir = opendir("/proc");
   int n = 0;
 
-  if (dir == NULL)
+  if (dir == NULL) {
     FAIL("cannot read /proc");
+  }
   for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
     char buf[1024];
     char state;
     int parent;
-    if (!isdigit((unsigned char)entry->d_name[0]))
+    if (!isdigit((unsigned char)entry->d_name[0])) {
       continue;
+    }
     pid_t child = (pid_t)strtol(entry->d_name, NULL, 10);
     const char *fields = stat_fields(child, buf, sizeof buf);
-    if (fields == NULL || sscanf(fields, "%c %d", &state, &parent) != 2 || parent != pid || state == 'Z')
+    if (fields == NULL || sscanf(fields, "%c %d", &state, &parent) != 2 || parent != pid || state == 'Z') {
       continue;
-    if (n < max)
+    }
+    if (n < max) {
       out[n] = child;
+    }
     n++;
   }
   closedir(dir);
@@ -283,11 +310,13 @@ int proc_threads_n(pid_t pid) {
   /* proc(5): num_threads is the 20th field, the state the 3rd. */
   for (int field = 3; fields != NULL && field < 20; field++) {
     fields = strchr(fields, ' ');
-    if (fields != NULL)
+    if (fields != NULL) {
       fields++;
+    }
   }
-  if (fields != NULL)
+  if (fields != NULL) {
     threads_n = strtol(fields, NULL, 10);
+  }
   return (int)threads_n;
 }
 
@@ -295,9 +324,11 @@ int64_t proc_cpu_ms(pid_t pid) {
   char buf[1024];
   unsigned long user_ticks = 0, system_ticks = 0;
   const char *fields = stat_fields(pid, buf, sizeof buf);
-  if (fields == NULL)
+  if (fields == NULL) {
     return 0;
-  if (sscanf(fields, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user_ticks, &system_ticks) != 2)
+  }
+  if (sscanf(fields, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user_ticks, &system_ticks) != 2) {
     return 0;
+  }
   return (int64_t)(user_ticks + system_ticks) * 1000 / sysconf(_SC_CLK_TCK);
 }

@@ -21,8 +21,9 @@ static redisContext *connect_url(const struct url *url) {
 static bool login_step(redisContext *redis, int argc, const char **argv) {
   redisReply *reply = redisCommandArgv(redis, argc, argv, NULL);
   bool is_ok = reply != NULL && reply->type != REDIS_REPLY_ERROR;
-  if (reply != NULL)
+  if (reply != NULL) {
     freeReplyObject(reply);
+  }
   return is_ok;
 }
 
@@ -30,25 +31,29 @@ static bool login(redisContext *redis, const struct url *url) {
   char db[16];
 
   if (url->user != NULL && url->password != NULL) {
-    if (!login_step(redis, 3, (const char *[]){"AUTH", url->user, url->password}))
+    if (!login_step(redis, 3, (const char *[]){"AUTH", url->user, url->password})) {
       return false;
+    }
   } else if (url->password != NULL) {
-    if (!login_step(redis, 2, (const char *[]){"AUTH", url->password}))
+    if (!login_step(redis, 2, (const char *[]){"AUTH", url->password})) {
       return false;
+    }
   }
   snprintf(db, sizeof db, "%d", url->db);
-  if (url->db != 0 && !login_step(redis, 2, (const char *[]){"SELECT", db}))
+  if (url->db != 0 && !login_step(redis, 2, (const char *[]){"SELECT", db})) {
     return false;
+  }
   return login_step(redis, 1, (const char *[]){"PING"});
 }
 
-redisContext *rds_try_open(const char *text) {
+redisContext *rds_try_open(const char *url_text) {
   struct err err = ERR_INIT;
   struct url url = {0};
   redisContext *redis;
 
-  if (url_parse(text, &url, &err) != 0)
+  if (url_parse(url_text, &url, &err) != 0) {
     FAIL("%s", err.text);
+  }
   redis = connect_url(&url);
   if (redis != NULL && (redis->err != 0 || !login(redis, &url))) {
     redisFree(redis);
@@ -56,24 +61,28 @@ redisContext *rds_try_open(const char *text) {
   }
   url_fini(&url);
   /* The default keeps the read buffer small and allocates it anew for every large reply. */
-  if (redis != NULL)
+  if (redis != NULL) {
     redis->reader->maxbuf = 0;
+  }
   return redis;
 }
 
-redisContext *rds_open(const char *url) {
-  redisContext *redis = rds_try_open(url);
-  if (redis == NULL)
+redisContext *rds_open(const char *url_text) {
+  redisContext *redis = rds_try_open(url_text);
+  if (redis == NULL) {
     FAIL("cannot connect to Redis");
+  }
   return redis;
 }
 
 static redisReply *vcmd(redisContext *redis, const char *fmt, va_list args) {
   redisReply *reply = redisvCommand(redis, fmt, args);
-  if (reply == NULL)
+  if (reply == NULL) {
     FAIL("Redis, %s: %s", fmt, redis->errstr);
-  if (reply->type == REDIS_REPLY_ERROR)
+  }
+  if (reply->type == REDIS_REPLY_ERROR) {
     FAIL("Redis, %s: %s", fmt, reply->str);
+  }
   return reply;
 }
 
@@ -122,10 +131,12 @@ char *rds_xadd(redisContext *redis, const char *stream, const char *id, int fiel
     bytes[n++] = value_bytes != NULL ? value_bytes[i] : strlen(values[i]);
   }
   reply = redisCommandArgv(redis, n, argv, bytes);
-  if (reply == NULL)
+  if (reply == NULL) {
     FAIL("Redis, XADD: %s", redis->errstr);
-  if (reply->type == REDIS_REPLY_ERROR)
+  }
+  if (reply->type == REDIS_REPLY_ERROR) {
     FAIL("Redis, XADD: %s", reply->str);
+  }
   added = strdup(reply->str);
   freeReplyObject(reply);
   REQUIRE(added != NULL, "out of memory");

@@ -7,11 +7,11 @@
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
 
-/* Opens url (as outboxd takes it: redis://..., unix://...), authenticates, selects.  Caller: redisFree. */
-redisContext *rds_open(const char *url);
+/* Opens a URL (as outboxd takes it: redis://..., unix://...), authenticates, selects.  Caller: redisFree. */
+redisContext *rds_open(const char *url_text);
 
 /* The same, but returns NULL when nothing usable answers yet (refused, loading). */
-redisContext *rds_try_open(const char *url);
+redisContext *rds_try_open(const char *url_text);
 
 /* One command in hiredis's format (%s, %b, %d, %lld); an error reply fails the test.  Caller: freeReplyObject. */
 redisReply *rds_cmd(redisContext *redis, const char *fmt, ...);

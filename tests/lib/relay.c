@@ -43,16 +43,21 @@ static char *read_whole(const char *path, off_t from) {
   char buf[65536];
   FILE *out;
 
-  if (file == NULL)
+  if (file == NULL) {
     FAIL("cannot read %s: %s", path, strerror(errno));
+  }
   fseeko(file, from, SEEK_SET);
   out = open_memstream(&text, &bytes);
-  if (out == NULL)
+  if (out == NULL) {
     FAIL("out of memory");
-  for (size_t n = fread(buf, 1, sizeof buf, file); n > 0; n = fread(buf, 1, sizeof buf, file))
+  }
+  for (size_t n = fread(buf, 1, sizeof buf, file); n > 0; n = fread(buf, 1, sizeof buf, file)) {
     fwrite(buf, 1, n, out);
-  fclose(out);
+  }
   fclose(file);
+  if (fclose(out) != 0 || text == NULL) {
+    FAIL("out of memory");
+  }
   return text;
 }
 
@@ -62,20 +67,23 @@ static void print_tails(void) {
     char *text = read_whole(relays[i]->log_path, 0);
     const char *tail = text + strlen(text);
     for (int lines_n = 0; tail > text && lines_n < 16; tail--) {
-      if (tail[-1] == '\n')
+      if (tail[-1] == '\n') {
         lines_n++;
-      if (lines_n == 16)
+      }
+      if (lines_n == 16) {
         break;
+      }
     }
     fprintf(stderr, "--- relay %d (pid %d) logged last:\n%s", relays[i]->number, (int)relays[i]->proc.pid, tail);
     free(text);
   }
 }
 
-static bool has_option(const char *const *args, const char *name) {
+static bool has_argument(const char *const *args, const char *name) {
   for (; *args != NULL; args++) {
-    if (strcmp(*args, name) == 0)
+    if (strcmp(*args, name) == 0) {
       return true;
+    }
   }
   return false;
 }
@@ -92,19 +100,20 @@ static struct relay *start(const struct stack *stack, const char *const *env, co
     REQUIRE(n + 6 < ARGS_MAX, "too many arguments");
     argv[n++] = *arg;
   }
-  if (!is_plain && !has_option(args, "--database")) {
+  if (!is_plain && !has_argument(args, "--database")) {
     argv[n++] = "--database";
     argv[n++] = stack->conninfo;
   }
-  if (!is_plain && !has_option(args, "--redis") && strcmp(args[0], "init") != 0) {
+  if (!is_plain && !has_argument(args, "--redis") && !has_argument(args, "init")) {
     argv[n++] = "--redis";
     argv[n++] = stack->redis_url;
   }
   argv[n] = NULL;
 
   relay = calloc(1, sizeof *relay);
-  if (relay == NULL)
+  if (relay == NULL) {
     FAIL("out of memory");
+  }
   relay->number = ++started_n;
   relay->is_plain = is_plain;
   relay->lines = json_array();
@@ -167,13 +176,15 @@ static void add_line(struct relay *relay, const char *text, size_t bytes) {
 static void look(struct relay *relay) {
   char *text;
 
-  if (relay->is_plain)
+  if (relay->is_plain) {
     return;
+  }
   text = read_whole(relay->log_path, relay->read_bytes);
   for (const char *line = text;;) {
     const char *end = strchr(line, '\n');
-    if (end == NULL)
+    if (end == NULL) {
       break;
+    }
     add_line(relay, line, (size_t)(end - line));
     relay->read_bytes += end - line + 1;
     line = end + 1;
@@ -189,8 +200,9 @@ static void note_returned(struct relay *relay, size_t index) {
   if (index >= relay->is_returned_n) {
     size_t n = index * 2 + 64;
     bool *grown = realloc(relay->is_returned, n * sizeof *grown);
-    if (grown == NULL)
+    if (grown == NULL) {
       FAIL("out of memory");
+    }
     memset(grown + relay->is_returned_n, 0, (n - relay->is_returned_n) * sizeof *grown);
     relay->is_returned = grown;
     relay->is_returned_n = n;
@@ -208,17 +220,21 @@ const json_t *relay_wait_log(struct relay *relay, const char *event, relay_predi
     look(relay);
     for (; index < json_array_size(relay->lines); index++) {
       const json_t *line = json_array_get(relay->lines, index);
-      if (index < relay->is_returned_n && relay->is_returned[index])
+      if (index < relay->is_returned_n && relay->is_returned[index]) {
         continue;
-      if (!has_event(line, event) || (is_match != NULL && !is_match(line, arg)))
+      }
+      if (!has_event(line, event) || (is_match != NULL && !is_match(line, arg))) {
         continue;
+      }
       note_returned(relay, index);
       return line;
     }
-    if (!is_running)
+    if (!is_running) {
       FAIL("relay %d ended (%d) without logging %s", relay->number, relay->proc.exit_status, event);
-    if (!wait_next(&wait))
+    }
+    if (!wait_next(&wait)) {
       FAIL("relay %d has not logged %s after %lld ms", relay->number, event, (long long)wait_scaled_ms(timeout_ms));
+    }
   }
 }
 
@@ -229,8 +245,9 @@ int relay_count(struct relay *relay, const char *event) {
 
   look(relay);
   json_array_foreach(relay->lines, index, line) {
-    if (has_event(line, event))
+    if (has_event(line, event)) {
       n++;
+    }
   }
   return n;
 }

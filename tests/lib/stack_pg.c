@@ -36,27 +36,31 @@ static void find_bin(char out[STACK_PATH_BYTES]) {
   if (glob("/usr/lib/postgresql/*/bin/postgres", 0, NULL, &found) == 0) {
     for (size_t i = 0; i < found.gl_pathc; i++) {
       long version = strtol(found.gl_pathv[i] + strlen("/usr/lib/postgresql/"), NULL, 10);
-      if (version <= best)
+      if (version <= best) {
         continue;
+      }
       best = version;
       stack_print_path(out, STACK_PATH_BYTES, "%.*s", (int)(strlen(found.gl_pathv[i]) - strlen("/postgres")),
                        found.gl_pathv[i]);
     }
     globfree(&found);
   }
-  if (best >= 0)
+  if (best >= 0) {
     return;
+  }
   const char *path = getenv("PATH");
   while (path != NULL && *path != '\0') {
     size_t length = strcspn(path, ":");
     char program[STACK_PATH_BYTES + 16];
     stack_print_path(out, STACK_PATH_BYTES, "%.*s", (int)length, path);
     snprintf(program, sizeof program, "%s/postgres", out);
-    if (access(program, X_OK) == 0)
+    if (access(program, X_OK) == 0) {
       return;
+    }
     path += length;
-    if (*path == ':')
+    if (*path == ':') {
       path++;
+    }
   }
   FAIL("no PostgreSQL server found: set TEST_PG_BIN to the directory of its programs");
 }
@@ -69,20 +73,23 @@ static void read_version(const char *bin, char *out, size_t n) {
 
   snprintf(command, sizeof command, "%s/postgres --version", bin);
   pipe = popen(command, "re");
-  if (pipe == NULL || fgets(line, sizeof line, pipe) == NULL)
+  if (pipe == NULL || fgets(line, sizeof line, pipe) == NULL) {
     FAIL("cannot run %s", command);
+  }
   pclose(pipe);
   const char *version = strstr(line, ") ");
-  if (version == NULL)
+  if (version == NULL) {
     FAIL("%s says: %s", command, line);
+  }
   snprintf(out, n, "%.*s", (int)strspn(version + 2, "0123456789."), version + 2);
 }
 
 static void run_or_fail(const char *const *argv, const char *user, const char *log_path) {
   int status =
       proc_run(&(struct proc_spec){.name = argv[0], .argv = argv, .stdout_path = log_path, .user = user}, 120000);
-  if (status != 0)
+  if (status != 0) {
     FAIL("%s ended with status %d, see %s", argv[0], status, log_path);
+  }
 }
 
 /* Keeps a copy for the next program; another one may be doing the same just now. */
@@ -92,8 +99,9 @@ static void keep_template(const char *data, const char *cache, const char *templ
   stack_print_path(mine, sizeof mine, "%s.%d", template, (int)getpid());
   run_or_fail((const char *[]){"mkdir", "-p", cache, NULL}, NULL, log_path);
   run_or_fail((const char *[]){"cp", "-a", data, mine, NULL}, NULL, log_path);
-  if (rename(mine, template) != 0)
+  if (rename(mine, template) != 0) {
     run_or_fail((const char *[]){"rm", "-rf", mine, NULL}, NULL, log_path);
+  }
 }
 
 static void make_data_dir(const struct stack *stack) {
@@ -101,8 +109,9 @@ static void make_data_dir(const struct stack *stack) {
   char version[32], template[STACK_PATH_BYTES], data[STACK_PATH_BYTES], initdb[STACK_PATH_BYTES],
       log_path[STACK_PATH_BYTES];
 
-  if (cache == NULL || cache[0] == '\0')
+  if (cache == NULL || cache[0] == '\0') {
     cache = "build/cache";
+  }
   read_version(stack->pg_bin, version, sizeof version);
   stack_print_path(template, sizeof template, "%s/pgdata-%s-%d", cache, version, (int)geteuid());
   stack_print_path(data, sizeof data, "%s/data", stack->pg_dir);
@@ -168,12 +177,15 @@ static bool is_coming_up(struct stack *stack) {
     PGconn *conn = PQconnectdb(admin);
     bool is_ready = PQstatus(conn) == CONNECTION_OK;
     PQfinish(conn);
-    if (is_ready)
+    if (is_ready) {
       return true;
-    if (!proc_is_running(&stack->pg))
+    }
+    if (!proc_is_running(&stack->pg)) {
       return false;
-    if (!wait_next(&wait))
+    }
+    if (!wait_next(&wait)) {
       FAIL("PostgreSQL does not come up, see %s/postgres.log", stack->dir);
+    }
   }
 }
 
@@ -212,11 +224,13 @@ void stack_pg_kill(struct stack *stack) {
   proc_signal(&stack->pg, SIGSTOP);
   n = list_backends(stack, pids);
   proc_signal(&stack->pg, SIGKILL);
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
     kill(pids[i], SIGKILL);
+  }
   REQUIRE(proc_wait(&stack->pg, 10000), "PostgreSQL survives a SIGKILL");
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
     WAIT_FOR(10000, proc_threads_n(pids[i]) == 0, "a backend survives a SIGKILL");
+  }
   stack->is_pg_frozen = false;
 }
 
@@ -229,8 +243,9 @@ void stack_pg_restart(struct stack *stack) {
   struct wait wait = wait_begin(READY_MS);
   do {
     launch(stack);
-    if (is_coming_up(stack))
+    if (is_coming_up(stack)) {
       return;
+    }
   } while (wait_next(&wait));
   FAIL("PostgreSQL does not start again, see %s/postgres.log", stack->dir);
 }
@@ -239,16 +254,18 @@ void stack_pg_freeze(struct stack *stack) {
   pid_t pids[BACKENDS_MAX];
   proc_signal(&stack->pg, SIGSTOP);
   int n = list_backends(stack, pids);
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
     kill(pids[i], SIGSTOP);
+  }
   stack->is_pg_frozen = true;
 }
 
 void stack_pg_thaw(struct stack *stack) {
   pid_t pids[BACKENDS_MAX];
   int n = list_backends(stack, pids);
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
     kill(pids[i], SIGCONT);
+  }
   proc_signal(&stack->pg, SIGCONT);
   stack->is_pg_frozen = false;
 }

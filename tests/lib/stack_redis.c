@@ -19,16 +19,20 @@ static void write_config(const struct stack *stack, const char *path) {
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
 
-  if (out == NULL)
+  if (out == NULL) {
     FAIL("out of memory");
+  }
   fprintf(out, "bind 127.0.0.1\nport %d\nunixsocket %s\ndir %s\nsave \"\"\nloglevel notice\n", stack->redis_port.number,
           stack->redis_socket, stack->redis_dir);
-  if (stack->options.has_aof)
+  if (stack->options.has_aof) {
     fputs("appendonly yes\nappendfsync always\n", out);
-  if (stack->options.redis_password != NULL)
+  }
+  if (stack->options.redis_password != NULL) {
     fprintf(out, "requirepass \"%s\"\n", stack->options.redis_password);
-  for (const char *const *line = stack->options.redis_settings; line != NULL && *line != NULL; line++)
+  }
+  for (const char *const *line = stack->options.redis_settings; line != NULL && *line != NULL; line++) {
     fprintf(out, "%s\n", *line);
+  }
   fclose(out);
   stack_write_file(path, text);
   free(text);
@@ -57,10 +61,12 @@ static bool is_coming_up(struct stack *stack) {
       redisFree(redis);
       return true;
     }
-    if (!proc_is_running(&stack->redis))
+    if (!proc_is_running(&stack->redis)) {
       return false;
-    if (!wait_next(&wait))
+    }
+    if (!wait_next(&wait)) {
       FAIL("Redis does not come up, see %s/redis.log", stack->dir);
+    }
   }
 }
 
@@ -75,8 +81,9 @@ void stack_redis_init(struct stack *stack) {
                      password != NULL ? ":" : "", password != NULL ? password : "", password != NULL ? "@" : "",
                      stack->redis_port.number);
     launch(stack);
-    if (is_coming_up(stack))
+    if (is_coming_up(stack)) {
       return;
+    }
     port_release(&stack->redis_port);
   }
   FAIL("Redis does not start, see %s/redis.log", stack->dir);
@@ -97,8 +104,9 @@ void stack_redis_restart(struct stack *stack) {
   struct wait wait = wait_begin(READY_MS);
   do {
     launch(stack);
-    if (is_coming_up(stack))
+    if (is_coming_up(stack)) {
       return;
+    }
   } while (wait_next(&wait));
   FAIL("Redis does not start again, see %s/redis.log", stack->dir);
 }

@@ -184,12 +184,14 @@ int64_t table_fill_real(PGconn *conn, const char *name, const char *path, int ti
   size_t cap = 0;
   int64_t messages_n = 0;
 
-  if (file == NULL)
+  if (file == NULL) {
     FAIL("cannot read %s: %s", path, strerror(errno));
+  }
   db_exec(conn, "CREATE TEMP TABLE staging (n bigserial, aggregate_type text, aggregate_id text, event_type text, "
                 "payload jsonb)");
-  while (getline(&line, &cap, file) > 0)
+  while (getline(&line, &cap, file) > 0) {
     stage_event(conn, line);
+  }
   free(line);
   fclose(file);
   for (int i = 0; i < times; i++) {

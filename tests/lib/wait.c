@@ -18,8 +18,9 @@ int64_t wait_now_ms(void) {
 int64_t wait_scaled_ms(int64_t ms) {
   const char *text = getenv("TEST_SLOW");
   double factor = text != NULL && text[0] != '\0' ? strtod(text, NULL) : 1.0;
-  if (factor < 1.0)
+  if (factor < 1.0) {
     factor = 1.0;
+  }
   return (int64_t)((double)ms * factor);
 }
 
@@ -33,27 +34,31 @@ struct wait wait_begin(int64_t timeout_ms) {
 }
 
 bool wait_next(struct wait *wait) {
-  if (wait_now_ms() >= wait->deadline_ms)
+  if (wait_now_ms() >= wait->deadline_ms) {
     return false;
+  }
   pause_for(wait->pause_ms);
-  if (wait->pause_ms < 20)
+  if (wait->pause_ms < 20) {
     wait->pause_ms += 2;
+  }
   return true;
 }
 
 void wait_out(int64_t ms) {
   int64_t end_ms = wait_now_ms() + wait_scaled_ms(ms);
-  for (int64_t now_ms = wait_now_ms(); now_ms < end_ms; now_ms = wait_now_ms())
+  for (int64_t now_ms = wait_now_ms(); now_ms < end_ms; now_ms = wait_now_ms()) {
     pause_for(end_ms - now_ms);
+  }
 }
 
 void wait_sql_int(PGconn *conn, int64_t expected, int64_t timeout_ms, const char *sql) {
   struct wait wait = wait_begin(timeout_ms);
   int64_t value;
   while ((value = db_int(conn, "%s", sql)) != expected) {
-    if (!wait_next(&wait))
+    if (!wait_next(&wait)) {
       FAIL("after %" PRId64 " ms: %s gives %" PRId64 ", not %" PRId64, wait_scaled_ms(timeout_ms), sql, value,
            expected);
+    }
     wait.pause_ms = 50; /* the query may cost something */
   }
 }

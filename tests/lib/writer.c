@@ -60,8 +60,9 @@ static void ids_add(struct ids *ids, const char *id) {
   if (ids->n == ids->cap) {
     size_t cap = ids->cap * 2 + 1024;
     void *grown = realloc(ids->v, cap * sizeof *ids->v);
-    if (grown == NULL)
+    if (grown == NULL) {
       abort();
+    }
     ids->v = grown;
     ids->cap = cap;
   }
@@ -69,8 +70,9 @@ static void ids_add(struct ids *ids, const char *id) {
 }
 
 static void ids_move(struct ids *from, struct ids *to) {
-  for (size_t i = 0; i < from->n; i++)
+  for (size_t i = 0; i < from->n; i++) {
     ids_add(to, from->v[i]);
+  }
   from->n = 0;
 }
 
@@ -86,8 +88,9 @@ static void write_payload(struct worker *worker, FILE *out) {
           prng_below(&worker->prng, 1000));
   for (int64_t left = pad_bytes; left > 0;) {
     uint64_t bits = prng_next(&worker->prng);
-    for (int i = 0; i < 8 && left > 0; i++, left--, bits >>= 8)
+    for (int i = 0; i < 8 && left > 0; i++, left--, bits >>= 8) {
       fputc(letters[(bits & 0xff) % (sizeof letters - 1)], out);
+    }
   }
   fputs("\"}", out);
 }
@@ -114,13 +117,15 @@ static char *transaction_text(struct worker *worker, int64_t messages_n) {
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
 
-  if (out == NULL)
+  if (out == NULL) {
     abort();
+  }
   fprintf(out, "BEGIN; INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload) VALUES ",
           worker->writer->options.table);
   for (int64_t i = 0; i < messages_n; i++) {
-    if (i > 0)
+    if (i > 0) {
       fputc(',', out);
+    }
     write_row(worker, out);
   }
   fclose(out);
@@ -139,16 +144,18 @@ static PGconn *connect_worker(struct worker *worker) {
   struct wait wait = wait_begin(RECONNECT_MS);
   for (;;) {
     PGconn *conn = PQconnectdb(worker->writer->options.conninfo);
-    if (PQstatus(conn) == CONNECTION_OK)
+    if (PQstatus(conn) == CONNECTION_OK) {
       return conn;
+    }
     bool is_stopped = atomic_load(&worker->writer->is_stopped);
     bool is_over = is_stopped || !worker->writer->options.can_reconnect || !wait_next(&wait);
     if (is_over && !is_stopped) {
       snprintf(worker->error, sizeof worker->error, "%s", PQerrorMessage(conn));
     }
     PQfinish(conn);
-    if (is_over)
+    if (is_over) {
       return NULL;
+    }
   }
 }
 
@@ -172,11 +179,13 @@ static bool run_transaction(struct worker *worker, PGconn **conn, int64_t messag
   } else {
     ids_move(&worker->open, &worker->in_doubt);
   }
-  if (is_done)
+  if (is_done) {
     return true;
+  }
   snprintf(worker->error, sizeof worker->error, "%s", PQerrorMessage(*conn));
-  if (!writer->options.can_reconnect)
+  if (!writer->options.can_reconnect) {
     return false;
+  }
   worker->error[0] = '\0';
   PQfinish(*conn);
   *conn = connect_worker(worker);
@@ -188,8 +197,9 @@ static void keep_rate(const struct worker *worker, int64_t written_n) {
   const struct writer *writer = worker->writer;
   int64_t due_ms;
 
-  if (writer->options.rate == 0)
+  if (writer->options.rate == 0) {
     return;
+  }
   due_ms = writer->started_ms + written_n * 1000 * writer->options.threads_n / writer->options.rate;
   for (int64_t now_ms = wait_now_ms(); now_ms < due_ms && !atomic_load(&writer->is_stopped); now_ms = wait_now_ms()) {
     int64_t span_ms = due_ms - now_ms < 50 ? due_ms - now_ms : 50;
@@ -205,10 +215,12 @@ static void *work(void *arg) {
   while (conn != NULL && !atomic_load(&writer->is_stopped)) {
     int64_t left = worker->messages_n > 0 ? worker->messages_n - (int64_t)worker->committed.n : INT64_MAX;
     int64_t n = prng_between(&worker->prng, 1, writer->options.per_transaction_max);
-    if (left <= 0)
+    if (left <= 0) {
       break;
-    if (!run_transaction(worker, &conn, n < left ? n : left))
+    }
+    if (!run_transaction(worker, &conn, n < left ? n : left)) {
       break;
+    }
     keep_rate(worker, (int64_t)worker->committed.n);
   }
   PQfinish(conn);
@@ -217,14 +229,18 @@ static void *work(void *arg) {
 }
 
 static void set_defaults(struct writer_options *options) {
-  if (options->threads_n == 0)
+  if (options->threads_n == 0) {
     options->threads_n = 8;
-  if (options->aggregates_n == 0)
+  }
+  if (options->aggregates_n == 0) {
     options->aggregates_n = 1000;
-  if (options->per_transaction_max == 0)
+  }
+  if (options->per_transaction_max == 0) {
     options->per_transaction_max = 10;
-  if (options->payload_max_bytes == 0)
+  }
+  if (options->payload_max_bytes == 0) {
     options->payload_max_bytes = 400;
+  }
   REQUIRE(options->threads_n <= THREADS_MAX, "at most %d threads", THREADS_MAX);
   REQUIRE(options->aggregates_n >= options->threads_n, "fewer aggregates than threads");
 }
@@ -233,8 +249,9 @@ struct writer *writer_start(const struct writer_options *options) {
   struct writer *writer = calloc(1, sizeof *writer);
   int n;
 
-  if (writer == NULL)
+  if (writer == NULL) {
     FAIL("out of memory");
+  }
   REQUIRE(writers_n < WRITERS_MAX, "more than %d writers", WRITERS_MAX);
   writer->options = *options;
   set_defaults(&writer->options);
@@ -248,8 +265,9 @@ struct writer *writer_start(const struct writer_options *options) {
     worker->index = i;
     worker->prng.state = writer->options.seed * 1000003 + (uint64_t)i;
     worker->messages_n = writer->options.messages_n / n + (i < writer->options.messages_n % n ? 1 : 0);
-    if (pthread_create(&worker->thread, NULL, work, worker) != 0)
+    if (pthread_create(&worker->thread, NULL, work, worker) != 0) {
       abort();
+    }
   }
   return writer;
 }
@@ -263,11 +281,13 @@ void writer_stop(struct writer *writer) {
 }
 
 static void join(struct writer *writer) {
-  if (writer->is_joined)
+  if (writer->is_joined) {
     return;
+  }
   writer->is_joined = true;
-  for (int i = 0; i < writer->options.threads_n; i++)
+  for (int i = 0; i < writer->options.threads_n; i++) {
     pthread_join(writer->workers[i].thread, NULL);
+  }
   writer->result.seconds = (double)(wait_now_ms() - writer->started_ms) / 1000;
   for (int i = 0; i < writer->options.threads_n; i++) {
     writer->result.committed_n += (int64_t)writer->workers[i].committed.n;
@@ -303,9 +323,10 @@ static void require_none(PGconn *conn, const char *kind, const char *exists, con
                            "SELECT message_id FROM written w WHERE kind = '%s' AND %s "
                            "(SELECT FROM %s t WHERE t.message_id::text = w.message_id) LIMIT 10",
                            kind, exists, table);
-  if (PQntuples(rows) > 0)
+  if (PQntuples(rows) > 0) {
     FAIL("%d or more messages that were %s: %s in the table, such as %s", PQntuples(rows), kind, exists,
          PQgetvalue(rows, 0, 0));
+  }
   PQclear(rows);
 }
 
