@@ -38,16 +38,11 @@ for module in $STAGES; do
   is_stage[$module]=1
 done
 
-# module_of PATH
-module_of() {
-  local name=${1##*/}
-  echo "${name%.*}"
-}
-
 is_used[embed]=1 # made at build time
 for file in src/*.[ch] include/*.h include/*/*.h; do
   [ -e "$file" ] || continue
-  module=$(module_of "$file")
+  module=${file##*/}
+  module=${module%.*}
   is_used[$module]=1
   layer=${layer_of[$module]:-}
   if [ -z "$layer" ]; then
@@ -55,7 +50,8 @@ for file in src/*.[ch] include/*.h include/*/*.h; do
     continue
   fi
   while IFS= read -r included; do
-    other=$(module_of "$included")
+    other=${included##*/}
+    other=${other%.*}
     other_layer=${layer_of[$other]:-}
     if [ -z "$other_layer" ]; then
       fail "$file includes \"$included\", which is not in the table: add \"$other\" to a line of LAYERS in scripts/check-layers.sh"
