@@ -33,7 +33,9 @@ struct cfg {
   int64_t poll_interval_ms;
   int64_t stale_after_ms;
   int64_t stale_check_every_ms;
+  int64_t alert_repeat_ms;
   int64_t retention_ms;
+  int64_t processed_retention_ms; /* 0: processed_messages is left alone */
   int64_t partitions_ahead_ms;
   int64_t cleanup_every_ms;
   bool has_no_cleanup;
@@ -44,6 +46,7 @@ struct cfg {
   int64_t session_timeout_ms;
   int64_t shutdown_timeout_ms;
   int64_t stats_every_ms;
+  char *metrics_file; /* "": none */
   bool is_until_empty;
 
   enum log_level log_level;
