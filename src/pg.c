@@ -486,9 +486,9 @@ int pg_setup_check(const struct pg *pg, const PGresult *result, struct err *err)
   int seen = (int)strtol(PQgetvalue(result, 0, 0), NULL, 10);
   if (seen != PQbackendPID(pg->conn)) {
     return err_set(err, ERR_FATAL, "pooling_proxy",
-                   "a transaction-pooling proxy is between outboxd and PostgreSQL (the connection says server process %d, "
-                   "the server says %d): session locks do not work through it, so connect to PostgreSQL itself or to a "
-                   "session-pooling port",
+                   "a pooling proxy is between outboxd and PostgreSQL (the connection says server process %d, the server "
+                   "says %d): where transactions are pooled, the session locks that lanes are owned by do not hold, and how it "
+                   "pools cannot be seen from here; connect to PostgreSQL itself",
                    PQbackendPID(pg->conn), seen);
   }
   return 0;

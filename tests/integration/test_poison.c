@@ -153,8 +153,39 @@ static void test_one_poison_aggregate_among_streams_of_their_own(void **state) {
   PQfinish(conn);
 }
 
+/* The default of ten attempts: two are left, so that the test need not wait for minutes of backoff. */
+static void test_ten_attempts_and_the_reason_is_kept(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  rds_run(redis, "SET %s poison", POISON_KEY);
+  fill(conn);
+  db_exec(conn, "UPDATE " TABLE " SET attempts = 8 WHERE %s = 5", LANE);
+  int64_t poisoned_n = count(conn, LANE " = 5");
+  /* The ninth attempt is refused; the tenth would follow after half a minute or more: the next process knows no backoff. */
+  struct relay *relay = relay_start(stack, ARGS("run"));
+  WAIT_FOR(DRAIN_MS, count(conn, "attempts = 9") > 0, "%s", "nothing is tried for the ninth time");
+  WAIT_FOR(DRAIN_MS, count(conn, "published_at IS NULL AND NOT " LANE " = 5") == 0, "%s", "the others do not flow");
+  REQUIRE(count(conn, "attempts >= 10") == 0, "dead after nine attempts");
+  REQUIRE(relay_count(relay, "message_dead") == 0, "reported dead after nine attempts");
+  relay_stop(relay);
+  relay = relay_start(stack, ARGS("run"));
+  WAIT_FOR(DRAIN_MS, count(conn, "attempts = 10") > 0, "%s", "nothing dies");
+  relay_wait_log(relay, "message_dead", NULL, NULL, DRAIN_MS);
+  relay_stop(relay);
+  REQUIRE(count(conn, "attempts > 10") == 0, "tried after its death");
+  REQUIRE(count(conn, "attempts = 10 AND last_error LIKE '%WRONGTYPE%'") == count(conn, "attempts = 10"),
+          "a dead message without its reason");
+  REQUIRE(count(conn, "published_at IS NOT NULL AND " LANE " = 5") == 0, "something of the poison lane is published");
+  REQUIRE(count(conn, LANE " = 5") == poisoned_n, "a message is gone");
+  redisFree(redis);
+  PQfinish(conn);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      HARNESS_TEST(test_ten_attempts_and_the_reason_is_kept),
       HARNESS_TEST(test_skip_lets_later_messages_flow),
       HARNESS_TEST(test_block_keeps_the_aggregate_stopped),
       HARNESS_TEST(test_one_poison_aggregate_among_streams_of_their_own),
