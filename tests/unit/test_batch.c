@@ -1,0 +1,118 @@
+/*
+ * batch: rows become runs, one a lane, in id order; what breaks the order is refused; lanes of negative hashes.
+ */
+#include <libpq-fe.h>
+#include <stdlib.h>
+
+#include "outboxd/batch.h"
+#include "unit.h"
+
+static void put64(char out[8], int64_t value) {
+  for (int i = 0; i < 8; i++) {
+    out[i] = (char)((uint64_t)value >> (56 - 8 * i));
+  }
+}
+
+/* A claim's result with ids, hashes and keys; the other columns are NULL. */
+static PGresult *result_of(const int64_t ids[], const int64_t hashes[], int n) {
+  static PGresAttDesc columns[COL_HEADERS];
+  PGresult *result = PQmakeEmptyPGresult(NULL, PGRES_TUPLES_OK);
+  char name[] = "c";
+  char bytes[8];
+  for (int c = 0; c < COL_HEADERS; c++) {
+    columns[c] = (PGresAttDesc){.name = name, .format = 1};
+  }
+  assert_int_equal(PQsetResultAttrs(result, COL_HEADERS, columns), 1);
+  for (int row = 0; row < n; row++) {
+    put64(bytes, ids[row]);
+    assert_int_equal(PQsetvalue(result, row, COL_ID, bytes, 8), 1);
+    put64(bytes, hashes[row]);
+    assert_int_equal(PQsetvalue(result, row, COL_LANE_HASH, bytes, 8), 1);
+    assert_int_equal(PQsetvalue(result, row, COL_AGGREGATE_KEY, bytes, 8), 1);
+    put64(bytes, 0);
+    assert_int_equal(PQsetvalue(result, row, COL_NOW, bytes, 8), 1);
+    assert_int_equal(PQsetvalue(result, row, COL_CREATED_AT, bytes, 8), 1);
+  }
+  return result;
+}
+
+static void a_lane_is_never_negative(void **state) {
+  (void)state;
+  assert_int_equal(batch_lane_of(-1, 16), 15);
+  assert_int_equal(batch_lane_of(-16, 16), 0);
+  assert_int_equal(batch_lane_of(INT64_MIN, 16), 0);
+  assert_int_equal(batch_lane_of(INT64_MAX, 16), 15);
+  assert_int_equal(batch_lane_of(INT64_MIN, 3), 1); /* PostgreSQL: (((-9223372036854775808) % 3) + 3) % 3 */
+  assert_int_equal(batch_lane_of(12345, 1), 0);
+}
+
+static void rows_become_runs_in_id_order(void **state) {
+  (void)state;
+  const int64_t ids[] = {3, 5, 8, 9, 12};
+  const int64_t hashes[] = {2, 0, 2, 1, 2};
+  PGresult *result = result_of(ids, hashes, 5);
+  struct batch *batch = NULL;
+  assert_int_equal(batch_new(&result, 4, &batch, NULL), 0);
+  assert_null(result);
+  assert_int_equal(batch->n, 5);
+  assert_int_equal(batch->runs_n, 3);
+  static const struct {
+    int lane, n;
+    int64_t ids[3];
+  } want[] = {{0, 1, {5}}, {1, 1, {9}}, {2, 3, {3, 8, 12}}};
+  for (int r = 0; r < 3; r++) {
+    assert_int_equal(batch->runs[r].lane, want[r].lane);
+    assert_int_equal(batch->runs[r].n, want[r].n);
+    for (int i = 0; i < want[r].n; i++) {
+      assert_true(batch->runs[r].msgs[i].id == want[r].ids[i]);
+      assert_int_equal(batch->runs[r].msgs[i].lane, want[r].lane);
+      assert_int_equal(batch->runs[r].msgs[i].outcome, OUTCOME_NONE);
+      assert_true(batch_int64(batch, &batch->runs[r].msgs[i], COL_ID) == want[r].ids[i]);
+    }
+  }
+  assert_true(batch->db_now_us == INT64_C(946684800000000));
+  assert_false(batch_has_headers(batch));
+  assert_true(batch_is_null(batch, &batch->msgs[0], COL_PAYLOAD));
+  batch_set_outcome(&batch->msgs[0], OUTCOME_FAILED, "why");
+  assert_string_equal(batch->msgs[0].error, "why");
+  batch_ref(batch);
+  struct batch *other = batch;
+  batch_unref(&batch);
+  assert_null(batch);
+  assert_int_equal(other->n, 5);
+  batch_unref(&other);
+}
+
+static void rows_out_of_order_are_refused(void **state) {
+  (void)state;
+  const int64_t ids[] = {3, 5, 4};
+  const int64_t hashes[] = {0, 0, 0};
+  PGresult *result = result_of(ids, hashes, 3);
+  struct batch *batch = NULL;
+  struct err err = ERR_INIT;
+  assert_int_equal(batch_new(&result, 4, &batch, &err), -1);
+  assert_null(batch);
+  assert_int_equal(err.class, ERR_BUG);
+  assert_contains(err.text, "4 after 5");
+}
+
+static void an_empty_claim_is_an_empty_batch(void **state) {
+  (void)state;
+  PGresult *result = result_of(NULL, NULL, 0);
+  struct batch *batch = NULL;
+  assert_int_equal(batch_new(&result, 16, &batch, NULL), 0);
+  assert_int_equal(batch->n, 0);
+  assert_int_equal(batch->runs_n, 0);
+  batch_unref(&batch);
+  batch_unref(&batch); /* NULL is fine */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_lane_is_never_negative),
+      cmocka_unit_test(rows_become_runs_in_id_order),
+      cmocka_unit_test(rows_out_of_order_are_refused),
+      cmocka_unit_test(an_empty_claim_is_an_empty_batch),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
