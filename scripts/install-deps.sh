@@ -5,12 +5,12 @@
 #   install-deps.sh [test]  and to run the tests and the demo (default)
 #   install-deps.sh lint    and for make lint and .ci/run
 #
-# Quick, and open to any user, when nothing is missing.  Neither starts a PostgreSQL or Redis service nor creates a
+# Quick, and open to any user, when nothing is missing.  Starts no PostgreSQL, Redis or Prometheus service and creates no
 # cluster: the tests bring up private ones.
 set -euo pipefail
 
 BUILD_PACKAGES=(gcc libc6-dev make pkg-config binutils libpq-dev libhiredis-dev libjansson-dev uthash-dev)
-TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools procps ca-certificates)
+TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools prometheus procps ca-certificates)
 LINT_PACKAGES=(git clang clang-tidy clang-format libclang-rt-14-dev cppcheck shellcheck valgrind)
 
 group=${1:-test}
