@@ -1,13 +1,16 @@
 /*
  * Writing events, one a line, to stderr.
  *
- * Owns the level and the format, which are set before threads start.  Any thread may log; there is no lock: a line goes out in one
- * write(2) of at most PIPE_BUF bytes, which the system does not mix with another's.  A longer event has its strings cut.  Never
- * fails towards the caller: with no memory left a line goes out without its fields.
+ * Owns the level, the format and the way to stderr, which are set before threads start.  Any thread may log; there is no lock: a line goes
+ * out in one write of at most PIPE_BUF bytes, which the system does not mix with another's.  A longer event has its strings cut.
+ * Never fails towards the caller: with no memory left a line goes out without its fields.  Never waits longer than STDERR_WAIT_MS for
+ * whoever reads the log: what he does not take is lost, counted, and told when he reads again (docs/logging.md, "When nobody reads").
  */
 #include "outboxd/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
@@ -15,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -25,15 +30,72 @@
 /* A line that does not fit is rendered again with strings (bytes) and lists (elements) cut to the next of these. */
 static const size_t cuts[] = {SIZE_MAX, 512, 64};
 
-/* How long a line waits for a stderr that is non-blocking and full before it is given up. */
+/* How long a line waits for a stderr that is full.  After a line was lost the next ones do not wait, until one gets through. */
 #define STDERR_WAIT_MS 1000
 
 static enum log_level min_level = LOG_INFO;
 static enum log_format format = LOG_JSON;
 
+static int out_fd = STDERR_FILENO;
+static bool is_socket;
+static bool has_priority; /* lines begin with the syslog priority, for the journal */
+
+static _Atomic bool is_stuck;  /* the last line did not get through */
+static _Atomic bool is_torn;   /* and had begun: the next one starts on a line of its own */
+static _Atomic int64_t lost_n; /* lines, since the last that got through */
+
+/* A standard descriptor that was closed at start would be given to the first socket, and the log would go to a server. */
+static void fill_standard_fds(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      (void)open("/dev/null", O_RDWR); /* takes the lowest number that is free: this one */
+    }
+  }
+}
+
+/* Is stderr the stream that systemd has connected to the journal for this process?  See sd-daemon(3), $JOURNAL_STREAM. */
+static bool is_journal(const struct stat *stat) {
+  const char *text = getenv("JOURNAL_STREAM");
+  char *end;
+  if (text == NULL) {
+    return false;
+  }
+  uintmax_t device = strtoumax(text, &end, 10);
+  if (end == text || *end != ':') {
+    return false;
+  }
+  const char *inode_text = end + 1;
+  uintmax_t inode = strtoumax(inode_text, &end, 10);
+  return end != inode_text && *end == '\0' && device == stat->st_dev && inode == stat->st_ino;
+}
+
+/* Opens the way to stderr.  A pipe or a terminal may be full for ever, and to make the descriptor itself non-blocking would make it so for all who
+ * share it (the shell, for one): so it is opened a second time.  A file has to be written through the descriptor given, whose
+ * position is shared, and never blocks; a socket cannot be opened, but takes a flag with each write. */
+static void open_stderr(void) {
+  struct stat stat;
+  if (out_fd != STDERR_FILENO) {
+    (void)close(out_fd);
+    out_fd = STDERR_FILENO;
+  }
+  is_socket = false;
+  has_priority = false;
+  if (fstat(STDERR_FILENO, &stat) != 0) {
+    return;
+  }
+  is_socket = S_ISSOCK(stat.st_mode);
+  has_priority = is_journal(&stat);
+  if (S_ISFIFO(stat.st_mode) || S_ISCHR(stat.st_mode)) {
+    int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    out_fd = fd >= 0 ? fd : STDERR_FILENO; /* if it is not to be had, poll(2) before each write must do */
+  }
+}
+
 void log_setup(enum log_level level, enum log_format line_format) {
   min_level = level;
   format = line_format;
+  fill_standard_fds();
+  open_stderr();
 }
 
 const char *log_level_name(enum log_level level) {
@@ -243,38 +305,63 @@ static int render_text(struct buf *line, const char *ts, enum log_level level, c
   return 0;
 }
 
-static void write_line(const char *bytes, size_t n) {
-  while (n > 0) {
-    ssize_t written = write(STDERR_FILENO, bytes, n);
-    if (written >= 0) {
-      bytes += written;
-      n -= (size_t)written;
-    } else if (errno == EAGAIN) {
-      struct pollfd pollfd = {.fd = STDERR_FILENO, .events = POLLOUT};
-      if (poll(&pollfd, 1, STDERR_WAIT_MS) == 0) {
-        return;
-      }
-    } else if (errno != EINTR) {
-      return; /* nobody is left to tell */
+/* Waits until stderr takes bytes.  False when it does not in time. */
+static bool wait_writable(int64_t deadline_us) {
+  for (;;) {
+    struct pollfd pollfd = {.fd = out_fd, .events = POLLOUT};
+    int n = poll(&pollfd, 1, clock_poll_timeout_ms(deadline_us, clock_now_us()));
+    if (n >= 0 || errno != EINTR) {
+      return n != 0; /* an error shows at the write */
     }
   }
 }
 
-void log_write(enum log_level level, const char *event, const char *message, const struct log_field *fields) {
-  if (level < min_level) {
-    return;
+/* Writes the bytes of one line; false when they did not all get through. */
+static bool write_line(const char *bytes, size_t n) {
+  int64_t deadline_us = atomic_load(&is_stuck) ? 0 : clock_now_us() + STDERR_WAIT_MS * INT64_C(1000);
+  size_t done = 0;
+  while (done < n && wait_writable(deadline_us)) {
+    ssize_t written = is_socket ? send(out_fd, bytes + done, n - done, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                : write(out_fd, bytes + done, n - done);
+    if (written > 0) {
+      done += (size_t)written;
+    } else if (written == 0 || (errno != EAGAIN && errno != EINTR)) {
+      break; /* nobody is there, or the disk is full */
+    }
   }
-  int errnum = errno; /* callers log between a failed call and the use of its errno */
-  char ts[CLOCK_RFC3339_BYTES];
-  (void)clock_format_rfc3339(clock_wall_us(), ts);
+  atomic_store(&is_stuck, done < n);
+  if (done > 0 && done < n) {
+    atomic_store(&is_torn, true);
+  }
+  return done == n;
+}
 
+#define START_BYTES 8
+
+/* What stands before a line. */
+static void format_start(char out[START_BYTES], enum log_level level, bool has_newline) {
+  static const int priorities[] = {7, 6, 4, 3,
+                                   2}; /* LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERR, LOG_CRIT of syslog(3) */
+  (void)snprintf(out, START_BYTES, has_priority ? "%s<%d>" : "%s", has_newline ? "\n" : "", priorities[level]);
+}
+
+/* Renders and writes one event; false when it did not get through. */
+static bool write_event(enum log_level level, const char *event, const char *message, const struct log_field *fields) {
+  char ts[CLOCK_RFC3339_BYTES];
   struct buf line = BUF_INIT;
+  char start[START_BYTES];
+  bool is_written = false;
+  format_start(start, level, atomic_exchange(&is_torn, false));
+  (void)clock_format_rfc3339(clock_wall_us(), ts);
   for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
     buf_reset(&line);
-    int rc = format == LOG_JSON ? render_json(&line, ts, level, event, message, fields, cuts[i])
-                                : render_text(&line, ts, level, event, message, fields, cuts[i]);
+    int rc = buf_append_str(&line, start, NULL);
+    if (rc == 0) {
+      rc = format == LOG_JSON ? render_json(&line, ts, level, event, message, fields, cuts[i])
+                              : render_text(&line, ts, level, event, message, fields, cuts[i]);
+    }
     if (rc == 0 && line.len < PIPE_BUF && buf_append(&line, "\n", 1, NULL) == 0) {
-      write_line(line.data, line.len);
+      is_written = write_line(line.data, line.len);
       goto out;
     }
   }
@@ -283,13 +370,30 @@ void log_write(enum log_level level, const char *event, const char *message, con
   char bare[256];
   int len = snprintf(bare, sizeof bare,
                      format == LOG_JSON
-                         ? "{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%.80s\",\"message\":\"fields left out\"}\n"
-                         : "%s %s %.80s fields left out\n",
-                     ts, log_level_name(level), event);
-  write_line(bare, (size_t)len);
+                         ? "%s{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%.80s\",\"message\":\"fields left out\"}\n"
+                         : "%s%s %s %.80s fields left out\n",
+                     start, ts, log_level_name(level), event);
+  is_written = write_line(bare, (size_t)len);
 
 out:
   buf_free(&line);
+  return is_written;
+}
+
+void log_write(enum log_level level, const char *event, const char *message, const struct log_field *fields) {
+  if (level < min_level) {
+    return;
+  }
+  int errnum = errno; /* callers log between a failed call and the use of its errno */
+  if (!write_event(level, event, message, fields)) {
+    atomic_fetch_add(&lost_n, 1);
+  } else if (atomic_load(&lost_n) > 0 && min_level <= LOG_WARNING) {
+    int64_t lost = atomic_exchange(&lost_n, 0);
+    if (lost > 0 && !write_event(LOG_WARNING, "log_lines_lost", "log lines were lost because stderr did not take them",
+                                 (const struct log_field[]){LOG_INT("lines", lost), {.kind = LOG_F_END}})) {
+      atomic_fetch_add(&lost_n, lost);
+    }
+  }
   errno = errnum;
 }
 

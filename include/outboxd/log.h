@@ -2,7 +2,8 @@
  * The log: one event a line, written whole to stderr, JSON or text.
  *
  * Owns: the format and the level (set once before threads start).  Any thread may log.
- * Never: payloads, passwords.  Never called under a mutex.
+ * Never: payloads, passwords.  Never called under a mutex.  Never keeps its caller for longer than a second, however long nobody reads the log.
+ * Every event is listed in docs/logging.md; scripts/check-log-events.sh compares.
  */
 #ifndef OUTBOXD_LOG_H
 #define OUTBOXD_LOG_H
@@ -35,7 +36,8 @@ struct log_field {
 #define LOG_BOOL(n_, v_) ((struct log_field){.name = (n_), .kind = LOG_F_BOOL, .u.is_true = (v_)})
 #define LOG_INTS(n_, v_, count_) ((struct log_field){.name = (n_), .kind = LOG_F_INTS, .u.ints = {(v_), (count_)}})
 
-/* Before the first thread starts. */
+/* Before the first thread and the first socket: opens the way to stderr, and gives standard descriptors that were closed to /dev/null.  When stderr
+ * is the journal ($JOURNAL_STREAM), lines begin with their syslog priority ("<3>"), which the journal takes off. */
 void log_setup(enum log_level min_level, enum log_format format);
 
 /* Writes one event.  event is the stable name users alert from; message a sentence for a person;
