@@ -12,7 +12,7 @@ WITH bounds AS MATERIALIZED (
   SELECT least($1::int8, (SELECT min(o.low)
                           FROM unnest($8::xid8[], $9::int8[]) AS o (xid, low)
                           WHERE pg_visible_in_snapshot(o.xid, pg_current_snapshot()))) AS start_id,
-         pg_current_snapshot()::text AS snapshot
+         pg_current_snapshot()::text || ':' || pg_current_xact_id()::text AS snapshot
 ), look AS MATERIALIZED (
   SELECT m.id, :look_bytes AS bytes
   FROM :table m
@@ -22,14 +22,22 @@ WITH bounds AS MATERIALIZED (
     AND ($10::int8[] IS NULL OR m.id NOT IN (SELECT unnest($10::int8[])))
   ORDER BY m.id
   LIMIT $5::int8
-), fit AS MATERIALIZED (
-  SELECT min(s.id) AS first_id, max(s.id) AS last_id, count(*)::int4 AS fit_n, (SELECT count(*)::int4 FROM look) AS looked_n
+), looked AS MATERIALIZED (
+  SELECT min(l.id) AS first_id, max(l.id) AS last_id, count(*)::int4 AS n, coalesce(sum(l.bytes), 0) AS bytes
+  FROM look l
+), cut AS MATERIALIZED ( -- read only when not everything fits; a message larger than the limit goes alone
+  SELECT max(s.id) AS last_id, count(*)::int4 AS n
   FROM (
     SELECT l.id, sum(l.bytes) OVER w AS total_bytes, row_number() OVER w AS nth
     FROM look l
     WINDOW w AS (ORDER BY l.id ROWS UNBOUNDED PRECEDING)
   ) s
   WHERE s.total_bytes <= $6::int8 OR s.nth = 1
+), fit AS MATERIALIZED (
+  SELECT l.first_id, l.n AS looked_n,
+         CASE WHEN l.bytes <= $6::int8 THEN l.last_id ELSE (SELECT last_id FROM cut) END AS last_id,
+         CASE WHEN l.bytes <= $6::int8 THEN l.n ELSE (SELECT n FROM cut) END AS fit_n
+  FROM looked l
 )
 SELECT m.tableoid, m.ctid, m.id::int8, m.message_id::text, m.aggregate_type::text, m.aggregate_id::text, m.event_type::text,
        m.payload::text, :attempts, m.created_at::timestamptz, :lane_hash, :aggregate_key, :compressed_bytes,

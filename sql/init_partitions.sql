@@ -8,7 +8,10 @@ SELECT c.oid,
        (extract(epoch FROM b.upper) * 1000000)::bigint AS to_us,
        array_to_string(c.reloptions, ', ') AS settings,
        c.relreplident,
-       quote_ident(s.spcname) AS tablespace
+       quote_ident(s.spcname) AS tablespace,
+       c.relkind,
+       i.inhdetachpending,
+       b.text AS bounds
 FROM pg_inherits i
 JOIN pg_class c ON c.oid = i.inhrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace

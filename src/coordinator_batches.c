@@ -54,11 +54,15 @@ bool batches_are_none_open(const struct coordinator *c) {
 
 /* -------------------------------------------------------------------------------------------------- claim */
 
-/* The ids of the open batches: they are pending until their settle commits, and the next claim must not wait in line behind them. */
+/* The ids of the open batches that the claim may meet: they are pending until their settle commits, and must not take the place of others. */
 static int fill_in_flight(struct coordinator *c, struct err *err) {
+  int64_t far = horizon_far(c->horizon);
   int n = 0;
   for (int i = 0; i < SEATS(c); i++) {
-    n += c->seats[i].batch != NULL ? c->seats[i].batch->n : 0;
+    const struct batch *batch = c->seats[i].batch;
+    for (int m = 0; batch != NULL && m < batch->n; m++) {
+      n += batch->msgs[m].id > far;
+    }
   }
   buf_reset(&c->in_flight);
   if (pgarray_begin(&c->in_flight, PGARRAY_INT8, n, err) != 0) {
@@ -67,7 +71,7 @@ static int fill_in_flight(struct coordinator *c, struct err *err) {
   for (int i = 0; i < SEATS(c); i++) {
     const struct batch *batch = c->seats[i].batch;
     for (int m = 0; batch != NULL && m < batch->n; m++) {
-      if (pgarray_int8(&c->in_flight, batch->msgs[m].id, err) != 0) {
+      if (batch->msgs[m].id > far && pgarray_int8(&c->in_flight, batch->msgs[m].id, err) != 0) {
         return -1;
       }
     }

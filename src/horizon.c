@@ -14,6 +14,9 @@
 /* A claim's cursor becomes near after so long: in between, a session may have drawn an id and not yet begun to write. */
 #define NEAR_DELAY_US 200000
 
+/* Transactions of our own that can still be in progress in a snapshot: one for each claimer, of which there are at most 64. */
+#define OWN_XIDS_N 128
+
 /* A claim that near has not reached yet. */
 struct past {
   struct past *next;
@@ -38,6 +41,8 @@ struct horizon {
   struct open_xid *open;
   int open_n;
   int open_size;
+  uint64_t own[OWN_XIDS_N]; /* a ring of the last claims' transactions */
+  int own_at;
   struct buf xids; /* both as parameters */
   struct buf lows;
 };
@@ -83,15 +88,24 @@ void horizon_free(struct horizon *horizon) {
   free(horizon);
 }
 
-/* Reads "xmin:xmax:xip,xip" into a new entry; NULL when it is no such text or there is no memory. */
-static struct past *read_snapshot(const char *text) {
+static bool is_own(const struct horizon *horizon, uint64_t xid) {
+  for (int i = 0; i < OWN_XIDS_N; i++) {
+    if (horizon->own[i] == xid) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Reads "xmin:xmax:xip,xip:own" into a new entry, without transactions of our own; NULL when it is no such text or there is no memory. */
+static struct past *read_snapshot(struct horizon *horizon, const char *text) {
   const char *list = text != NULL ? strchr(text, ':') : NULL;
   list = list != NULL ? strchr(list + 1, ':') : NULL;
   if (list == NULL) {
     return NULL;
   }
   list++;
-  size_t xids_n = *list != '\0' ? 1 : 0;
+  size_t xids_n = 1;
   for (const char *p = list; *p != '\0'; p++) {
     xids_n += *p == ',';
   }
@@ -99,12 +113,18 @@ static struct past *read_snapshot(const char *text) {
   if (past == NULL) {
     return NULL;
   }
-  for (size_t i = 0; i < xids_n; i++) {
+  while (*list != '\0' && *list != ':') {
     char *end = NULL;
-    past->xids[i] = strtoull(list, &end, 10);
+    uint64_t xid = strtoull(list, &end, 10);
+    if (!is_own(horizon, xid)) {
+      past->xids[past->xids_n++] = xid;
+    }
     list = *end == ',' ? end + 1 : end;
   }
-  past->xids_n = (int)xids_n;
+  if (*list == ':') {
+    horizon->own[horizon->own_at] = strtoull(list + 1, NULL, 10);
+    horizon->own_at = (horizon->own_at + 1) % OWN_XIDS_N;
+  }
   return past;
 }
 
@@ -193,7 +213,7 @@ static int build_params(struct horizon *horizon, struct err *err) {
 }
 
 int horizon_note(struct horizon *horizon, const struct horizon_claim *claim, struct err *err) {
-  struct past *now = read_snapshot(claim->snapshot);
+  struct past *now = read_snapshot(horizon, claim->snapshot);
   horizon->cursor = claim->last_id > horizon->cursor ? claim->last_id : horizon->cursor;
   if (now == NULL || (claim->is_cut && claim->last_id < horizon->near)) {
     /* Not known, or it did not come as far as near: everything stays as it is, and the next claim looks at the same again. */

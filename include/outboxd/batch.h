@@ -34,7 +34,7 @@ enum batch_column {
   COL_LOOKED_N,       /* int4: pending messages the claim looked at */
   COL_FIT_N,          /* int4: how many of them were within the limits and should have been locked */
   COL_NOW,            /* timestamptz: the database's clock at the claim */
-  COL_SNAPSHOT,       /* text of the claim's snapshot; NULL but in the first row that fit */
+  COL_SNAPSHOT,       /* text of the claim's snapshot and its own transaction (horizon.h); NULL but in the first row that fit */
   COL_HEADERS         /* only when the table has the column */
 };
 

@@ -20,7 +20,8 @@
 
 struct horizon;
 
-/* What a claim found; snapshot is the text of pg_current_snapshot() ("xmin:xmax:xip,xip"), NULL when it is not known. */
+/* What a claim found; snapshot is the text of pg_current_snapshot() and, behind another colon, the claim's own transaction
+ * ("xmin:xmax:xip,xip:own"), NULL when it is not known.  Transactions of our own claims only mark rows: they bring nothing. */
 struct horizon_claim {
   int64_t now_us;
   int64_t last_id;      /* the last one claimed */

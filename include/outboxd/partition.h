@@ -19,6 +19,9 @@ struct partition_bounds {
 /* Midnight UTC at or before at_us. */
 int64_t partition_day_start(int64_t at_us);
 
+/* Partitions that end at or before this may go: what is older than retention_ms, but never yesterday's, which is made anew otherwise. */
+int64_t partition_cut(int64_t now_us, int64_t retention_ms);
+
 #define PARTITION_NAME_BYTES 64 /* PostgreSQL's NAMEDATALEN: 63 bytes and the NUL */
 /* What a table's name may have, so that the names made from it (_y2026m01d31, _pending_idx) fit. */
 #define PARTITION_TABLE_BYTES_MAX 51

@@ -47,6 +47,7 @@ must_check int schema_settings(char **out, struct err *err);
 /* Statements to be run in one transaction. */
 struct schema_script {
   int n;
+  int tries_n; /* how often a lock that is refused is tried for; 0: for about half a minute */
   char *statements[SCHEMA_SCRIPT_MAX]; /* owned */
 };
 
@@ -56,7 +57,7 @@ must_check int schema_script_add(struct schema_script *script, const char *text,
 void schema_script_fini(struct schema_script *script);
 
 /* Runs the statements in one transaction that waits for no lock longer than a second, so that nobody queues behind it for longer, and
- * holds the schema lock.  A lock that is refused is tried for again, for about half a minute.  ERR_RETRY: the database is away or the lock is still
+ * holds the schema lock.  A lock that is refused is tried for again.  ERR_RETRY: the database is away or the lock is still
  * held; anything else: a statement failed for good.  Nothing has changed then.  Returns early at *stop (may be NULL). */
 must_check int schema_script_run(const struct schema_script *script, struct pg *pg, const struct stop *stop,
                                  struct err *err);
@@ -83,11 +84,16 @@ struct schema_relation {
 must_check int schema_find(struct pg *pg, const struct schema_name *name, const struct stop *stop,
                            struct schema_relation *out, struct err *err);
 
+#define SCHEMA_BOUNDS_BYTES 160
+
 struct schema_partition {
   uint32_t oid;
+  char kind; /* pg_class.relkind */
   struct schema_name name;
-  bool is_default; /* then bounds mean nothing */
+  bool is_default;        /* then bounds mean nothing */
+  bool is_detach_pending; /* a DETACH CONCURRENTLY was interrupted, or is under way */
   struct partition_bounds bounds;
+  char bounds_text[SCHEMA_BOUNDS_BYTES]; /* as ATTACH PARTITION takes them; not of those just made */
 };
 
 struct schema_partitions {
