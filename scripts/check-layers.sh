@@ -10,10 +10,10 @@ cd "$(dirname "$0")/.."
 LAYERS='
 0: embed err locks sha1
 1: buf clock histogram partition stop units
-2: alloc backoff cfg log net options pgarray queue redis_error template url
+2: alert_rules alloc backoff cfg log net options pgarray queue redis_error template url
 3: batch held_back journal keyset lane link pg redis round round_reply sql
 4: claimer horizon lease publisher publisher_impl publisher_write schema settle table
-5: coordinator coordinator_batches coordinator_lanes
+5: alert alert_probe coordinator coordinator_batches coordinator_lanes
 6: cmd_init relay stats
 7: main
 '
