@@ -14,7 +14,7 @@ LAYERS='
 3: batch held_back journal keyset lane link pg redis round round_reply sql
 4: claimer horizon lease publisher publisher_impl publisher_write schema settle table
 5: alert alert_probe coordinator coordinator_batches coordinator_lanes
-6: cmd_init relay stats
+6: cmd_init metrics relay stats
 7: main
 '
 

@@ -86,8 +86,10 @@ static void open_stderr(void) {
   is_socket = S_ISSOCK(stat.st_mode);
   has_priority = is_journal(&stat);
   if (S_ISFIFO(stat.st_mode) || S_ISCHR(stat.st_mode)) {
-    int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    out_fd = fd >= 0 ? fd : STDERR_FILENO; /* if it is not to be had, poll(2) before each write must do */
+    out_fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (out_fd < 0) {
+      out_fd = STDERR_FILENO; /* not ours to open: poll(2) before each write must do */
+    }
   }
 }
 
