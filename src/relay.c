@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "outboxd/alert.h"
 #include "outboxd/backoff.h"
 #include "outboxd/clock.h"
 #include "outboxd/coordinator.h"
@@ -42,6 +43,7 @@ struct relay {
   struct queue *notes;
   struct publisher **publishers;
   struct coordinator *coordinator;
+  struct alert *alert;
   struct stats *stats;
 };
 
@@ -173,6 +175,9 @@ static int start(struct relay *relay, struct err *err) {
     rc = coordinator_start(cfg, relay->table, relay->publishers, relay->notes, relay->drain, relay->abort,
                            relay->finished, &relay->coordinator, err);
   }
+  if (rc == 0) {
+    rc = alert_start(cfg, &relay->url, relay->table, relay->drain, &relay->alert, err);
+  }
   block_signals(false);
   if (rc != 0) {
     return -1;
@@ -245,9 +250,12 @@ static void drop_note(struct note *note) {
 /* The mirror of start; returns the coordinator's verdict. */
 static int stop_all(struct relay *relay, int status, struct err *err) {
   stats_free(relay->stats);
+  if (relay->drain != NULL) {
+    stop_set(relay->drain);
+  }
+  alert_stop(relay->alert);
   if (relay->coordinator != NULL) {
     struct err why = ERR_INIT;
-    stop_set(relay->drain);
     status = coordinator_join(relay->coordinator, &why);
     if (why.class != ERR_NONE) {
       *err = why;
