@@ -16,6 +16,7 @@
 
 #define FLEET_EVERY_US 1000000
 #define FLEET_SOON_US 250000 /* while we have less than we should */
+#define LEFT_EVERY_US 1000000
 #define RECONNECT_FIRST_MS 100
 #define RECONNECT_MAX_MS 5000
 #define DEAD_SHARE 20 /* looking for dead messages takes at most one part in so many of the time */
@@ -235,7 +236,10 @@ static void use_lease(struct coordinator *c, int64_t now_us) {
   if (lease_state(c->lease) != LEASE_READY) {
     return;
   }
-  if (c->is_left_asked) {
+  /* A process without lanes sees nothing; with --until-empty it has to ask whether there is anything left for the others. */
+  bool has_no_view = c->cfg->is_until_empty && c->active_n == 0 && c->phase == PHASE_RUN && now_us >= c->next_left_us;
+  if (c->is_left_asked || has_no_view) {
+    c->next_left_us = now_us + LEFT_EVERY_US;
     const struct buf *held = NULL;
     c->is_left_asked = false;
     rc = held_back_param(c->held_back, &held, &err);
@@ -363,6 +367,9 @@ static int64_t next_deadline_us(const struct coordinator *c) {
     at_us = earliest(at_us, c->lease_retry_us);
   } else if (lease_state(c->lease) == LEASE_READY) {
     at_us = earliest(at_us, c->next_fleet_us);
+    if (c->cfg->is_until_empty && c->active_n == 0) {
+      at_us = earliest(at_us, c->next_left_us);
+    }
   }
   for (int i = 0; i < SEATS(c); i++) {
     const struct seat *seat = &c->seats[i];

@@ -261,26 +261,29 @@ fail:
   return -1;
 }
 
-static void clear_leaf(struct leaf *leaf) {
-  free(leaf->name);
-  free(leaf->settle_published);
-  free(leaf->settle_failed);
+static void free_leaf(struct leaf *leaf) {
+  if (leaf != NULL) {
+    free(leaf->name);
+    free(leaf->settle_published);
+    free(leaf->settle_failed);
+    free(leaf);
+  }
 }
 
 void table_forget_leaves(struct table *table) {
   for (int i = 0; i < table->leaves_n; i++) {
-    clear_leaf(&table->leaves[i]);
+    table->leaves[i]->is_forgotten = true;
   }
-  free(table->leaves);
-  table->leaves = NULL;
-  table->leaves_n = 0;
 }
 
 void table_free(struct table *table) {
   if (table == NULL) {
     return;
   }
-  table_forget_leaves(table);
+  for (int i = 0; i < table->leaves_n; i++) {
+    free_leaf(table->leaves[i]);
+  }
+  free(table->leaves);
   free(table->name);
   free(table->database);
   free(table->claim);
@@ -292,44 +295,42 @@ void table_free(struct table *table) {
   free(table);
 }
 
-const struct leaf *table_find_leaf(const struct table *table, uint32_t oid) {
+static struct leaf *find(const struct table *table, uint32_t oid) {
   for (int i = 0; i < table->leaves_n; i++) {
-    if (table->leaves[i].oid == oid) {
-      return &table->leaves[i];
+    if (table->leaves[i]->oid == oid && !table->leaves[i]->is_forgotten) {
+      return table->leaves[i];
     }
   }
   return NULL;
 }
 
+const struct leaf *table_find_leaf(const struct table *table, uint32_t oid) {
+  return find(table, oid);
+}
+
 int table_add_leaf(struct table *table, uint32_t oid, const char *name, struct err *err) {
-  struct leaf leaf = {.oid = oid, .name = strdup(name)};
   char error_chars[16];
   (void)snprintf(error_chars, sizeof error_chars, "%d", table->error_chars);
   const struct sql_var vars[] = {{"leaf", name}, {"error_chars", error_chars}, {NULL, NULL}};
-  if (leaf.name == NULL) {
-    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for a partition's name");
+  struct leaf *leaf = calloc(1, sizeof *leaf);
+  struct leaf **grown = realloc(table->leaves, ((size_t)table->leaves_n + 1) * sizeof *grown);
+  if (grown != NULL) {
+    table->leaves = grown;
   }
-  struct leaf *grown = NULL;
-  if (sql_expand(embed_settle_published_sql, vars, &leaf.settle_published, err) != 0 ||
-      sql_expand(embed_settle_failed_sql, vars, &leaf.settle_failed, err) != 0) {
-    goto fail;
+  if (leaf == NULL || grown == NULL || (leaf->name = strdup(name)) == NULL) {
+    free_leaf(leaf);
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for a partition");
   }
-  for (int i = 0; i < table->leaves_n; i++) {
-    if (table->leaves[i].oid == oid) {
-      clear_leaf(&table->leaves[i]);
-      table->leaves[i] = leaf;
-      return 0;
-    }
+  leaf->oid = oid;
+  if (sql_expand(embed_settle_published_sql, vars, &leaf->settle_published, err) != 0 ||
+      sql_expand(embed_settle_failed_sql, vars, &leaf->settle_failed, err) != 0) {
+    free_leaf(leaf);
+    return -1;
   }
-  grown = realloc(table->leaves, ((size_t)table->leaves_n + 1) * sizeof *grown);
-  if (grown == NULL) {
-    (void)err_set(err, ERR_RETRY, "ENOMEM", "no memory for a partition");
-    goto fail;
+  struct leaf *known = find(table, oid);
+  if (known != NULL) {
+    known->is_forgotten = true;
   }
-  table->leaves = grown;
   table->leaves[table->leaves_n++] = leaf;
   return 0;
-fail:
-  clear_leaf(&leaf);
-  return -1;
 }

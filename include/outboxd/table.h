@@ -14,9 +14,11 @@
 #include "outboxd/pg.h"
 #include "outboxd/stop.h"
 
-/* A table that holds rows: a partition, or the plain table itself. */
+/* A table that holds rows: a partition, or the plain table itself.  Lives, unchanged, as long as the table's description: settles under way point
+ * to it. */
 struct leaf {
   uint32_t oid;
+  bool is_forgotten;       /* not found any more */
   char *name;              /* quoted, with its schema */
   char *settle_published;  /* SQL */
   char *settle_failed;
@@ -36,7 +38,7 @@ struct table {
   char *still_pending;
   char *dead_keys;
   int leaves_n;
-  struct leaf *leaves;
+  struct leaf **leaves;
 };
 
 /* Looks the table up on an open session and makes its statements.  ERR_FATAL with a text that names what is missing and what to do:
@@ -48,7 +50,7 @@ void table_free(struct table *table);
 
 /* The leaf, or NULL when it is not known (yet).  Coordinator thread. */
 const struct leaf *table_find_leaf(const struct table *table, uint32_t oid);
-/* Adds (or renames) a leaf.  Coordinator thread. */
+/* Adds a leaf; one of the same oid is forgotten.  Coordinator thread. */
 must_check int table_add_leaf(struct table *table, uint32_t oid, const char *name, struct err *err);
 /* Forgets all leaves: after an error that may come from a renamed partition.  Coordinator thread. */
 void table_forget_leaves(struct table *table);
