@@ -11,9 +11,9 @@ LAYERS='
 0: embed err locks sha1
 1: buf clock histogram partition stop units
 2: alert_rules alloc backoff cfg log net options pgarray queue redis_error template url
-3: batch held_back journal keyset lane link pg redis round round_reply sql
+3: batch claim held_back journal keyset lane link pg redis round round_reply sql
 4: claimer horizon lease publisher publisher_impl publisher_write schema settle table
-5: alert alert_probe coordinator coordinator_batches coordinator_lanes
+5: alert alert_probe cleanup cleanup_detach cleanup_impl cleanup_partitions cleanup_rows cleanup_said coordinator coordinator_batches coordinator_lanes
 6: cmd_init metrics relay stats
 7: main
 '

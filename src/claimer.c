@@ -16,10 +16,6 @@
 #include "outboxd/pgarray.h"
 #include "outboxd/settle.h"
 
-#define CLAIM_PARAMS 10
-#define PASSED_PARAMS 7
-#define LOCKED_PARAMS 6
-#define PROBE_PARAMS 4
 #define SLACK_MS 1000 /* the server's statement_timeout comes first */
 
 struct claimer {
@@ -37,7 +33,7 @@ struct claimer {
   int held_n;
   struct settle *settle;
   struct settle_prepared prepared;
-  struct claim claim; /* under way: kept for the look at what was passed over */
+  struct claim claim;    /* under way: kept for the look at what was passed over */
   bool has_asked_leaves; /* CLAIMER_LOOKING: what was asked */
   bool has_asked_held;
   struct buf params; /* arrays of the other requests */
@@ -46,27 +42,27 @@ struct claimer {
 /* The states and what may follow; CLOSED may follow any. */
 static bool is_move_legal(enum claimer_state from, enum claimer_state to) {
   switch (from) {
-    case CLAIMER_CLOSED:
-      return to == CLAIMER_CONNECTING;
-    case CLAIMER_CONNECTING:
-      return to == CLAIMER_SETTING_UP;
-    case CLAIMER_SETTING_UP:
-    case CLAIMER_SYNCING:
-    case CLAIMER_PROBING:
-    case CLAIMER_GIVING_BACK:
-      return to == CLAIMER_READY;
-    case CLAIMER_READY:
-      return to == CLAIMER_SYNCING || to == CLAIMER_PROBING || to == CLAIMER_CLAIMING || to == CLAIMER_TOUCHING;
-    case CLAIMER_CLAIMING:
-      return to == CLAIMER_LOOKING || to == CLAIMER_OPEN;
-    case CLAIMER_LOOKING:
-      return to == CLAIMER_OPEN || to == CLAIMER_READY;
-    case CLAIMER_OPEN:
-      return to == CLAIMER_TOUCHING || to == CLAIMER_SETTLING || to == CLAIMER_GIVING_BACK;
-    case CLAIMER_TOUCHING:
-      return to == CLAIMER_READY || to == CLAIMER_OPEN;
-    case CLAIMER_SETTLING:
-      return to == CLAIMER_SETTLING || to == CLAIMER_READY;
+  case CLAIMER_CLOSED:
+    return to == CLAIMER_CONNECTING;
+  case CLAIMER_CONNECTING:
+    return to == CLAIMER_SETTING_UP;
+  case CLAIMER_SETTING_UP:
+  case CLAIMER_SYNCING:
+  case CLAIMER_PROBING:
+  case CLAIMER_GIVING_BACK:
+    return to == CLAIMER_READY;
+  case CLAIMER_READY:
+    return to == CLAIMER_SYNCING || to == CLAIMER_PROBING || to == CLAIMER_CLAIMING || to == CLAIMER_TOUCHING;
+  case CLAIMER_CLAIMING:
+    return to == CLAIMER_LOOKING || to == CLAIMER_OPEN;
+  case CLAIMER_LOOKING:
+    return to == CLAIMER_OPEN || to == CLAIMER_READY;
+  case CLAIMER_OPEN:
+    return to == CLAIMER_TOUCHING || to == CLAIMER_SETTLING || to == CLAIMER_GIVING_BACK;
+  case CLAIMER_TOUCHING:
+    return to == CLAIMER_READY || to == CLAIMER_OPEN;
+  case CLAIMER_SETTLING:
+    return to == CLAIMER_SETTLING || to == CLAIMER_READY;
   }
   return false;
 }
@@ -210,64 +206,26 @@ int claimer_sync(struct claimer *claimer, const bool *wanted, int64_t now_us, st
   const int left_lengths[] = {0, (int)(claimer->params.len - taken_bytes), 0};
   const int formats[] = {0, 1, 0};
   const struct pg_step steps[] = {
-      {.kind = PG_QUERY, .sql = embed_lane_use_sql, .params_n = 3, .values = taken, .lengths = taken_lengths,
+      {.kind = PG_QUERY,
+       .sql = embed_lane_use_sql,
+       .params_n = 3,
+       .values = taken,
+       .lengths = taken_lengths,
        .formats = formats},
-      {.kind = PG_QUERY, .sql = embed_lane_leave_sql, .params_n = 3, .values = left, .lengths = left_lengths,
+      {.kind = PG_QUERY,
+       .sql = embed_lane_leave_sql,
+       .params_n = 3,
+       .values = left,
+       .lengths = left_lengths,
        .formats = formats},
   };
   set_state(claimer, CLAIMER_SYNCING);
   return request(claimer, steps, 2, now_us, err);
 }
 
-/* The parameters of the claim, the probe and the look at what was passed over, in libpq's form. */
-struct claim_params {
-  char texts[CLAIM_PARAMS][24];
-  const char *values[CLAIM_PARAMS];
-  int lengths[CLAIM_PARAMS];
-  int formats[CLAIM_PARAMS];
-  int n;
-};
-
-static void add_int(struct claim_params *params, int64_t value) {
-  (void)snprintf(params->texts[params->n], sizeof params->texts[0], "%lld", (long long)value);
-  params->values[params->n] = params->texts[params->n];
-  params->lengths[params->n] = 0;
-  params->formats[params->n] = 0;
-  params->n++;
-}
-
-static void add_array(struct claim_params *params, const struct buf *array) {
-  params->values[params->n] = array != NULL ? array->data : NULL;
-  params->lengths[params->n] = array != NULL ? (int)array->len : 0;
-  params->formats[params->n] = 1;
-  params->n++;
-}
-
-/* Those all three begin with. */
-static void begin_params(const struct claimer *claimer, int64_t start, struct claim_params *params) {
-  params->n = 0;
-  add_int(params, start);
-  add_int(params, claimer->cfg->max_attempts_n);
-  add_array(params, claimer->claim.lanes);
-  add_array(params, claimer->claim.held_back);
-}
-
-static struct pg_step prepared_step(const char *name, const struct claim_params *params) {
-  return (struct pg_step){.kind = PG_EXECUTE,
-                          .name = name,
-                          .params_n = params->n,
-                          .values = params->values,
-                          .lengths = params->lengths,
-                          .formats = params->formats,
-                          .is_binary_result = true};
-}
-
 int claimer_probe(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
   struct claim_params params;
-  claimer->claim = *claim;
-  begin_params(claimer, claim->near, &params);
-  const struct pg_step step = prepared_step("probe", &params);
-  assert(params.n == PROBE_PARAMS);
+  const struct pg_step step = claim_step_probe(claim, &params);
   set_state(claimer, CLAIMER_PROBING);
   return request(claimer, &step, 1, now_us, err);
 }
@@ -276,15 +234,7 @@ int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t no
   struct claim_params params;
   claimer->claim = *claim;
   claimer->held_n = 0;
-  begin_params(claimer, claim->near, &params);
-  add_int(&params, claim->rows_n);
-  add_int(&params, claim->bytes);
-  add_int(&params, claim->printed_per_stored);
-  add_array(&params, claim->xids);
-  add_array(&params, claim->lows);
-  add_array(&params, claim->in_flight);
-  assert(params.n == CLAIM_PARAMS);
-  const struct pg_step steps[] = {{.kind = PG_QUERY, .sql = "BEGIN"}, prepared_step("claim", &params)};
+  const struct pg_step steps[] = {{.kind = PG_QUERY, .sql = "BEGIN"}, claim_step_claim(claim, &params)};
   set_state(claimer, CLAIMER_CLAIMING);
   return request(claimer, steps, 2, now_us, err);
 }
@@ -377,14 +327,9 @@ static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *
                                   .formats = formats};
   }
   if (claimer->has_asked_held) {
-    begin_params(claimer, claimer->claim.far, &params);
-    add_int(&params, claimer->claim.rows_n);
-    if (batch->n > 0) {
-      add_int(&params, pg_get_int64(batch->result, batch->n - 1, COL_ID));
-    }
-    add_array(&params, claimer->claim.in_flight);
-    assert(params.n == (batch->n > 0 ? PASSED_PARAMS : LOCKED_PARAMS));
-    steps[n++] = prepared_step(batch->n > 0 ? "passed" : "locked", &params);
+    steps[n++] = batch->n > 0
+                     ? claim_step_passed(&claimer->claim, pg_get_int64(batch->result, batch->n - 1, COL_ID), &params)
+                     : claim_step_locked(&claimer->claim, &params);
   }
   if (batch->n == 0) {
     steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "COMMIT"};
@@ -394,28 +339,6 @@ static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *
   }
   set_state(claimer, CLAIMER_LOOKING);
   return request(claimer, steps, n, now_us, err) == 0 ? 1 : -1;
-}
-
-/* Those of the passed rows that are not in the batch: both lists are in id order. */
-static int keep_held(struct claimer *claimer, const PGresult *passed, struct err *err) {
-  const PGresult *claimed = claimer->batch->result;
-  struct held *held = realloc(claimer->held, ((size_t)PQntuples(passed) + 1) * sizeof *held);
-  if (held == NULL) {
-    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the rows held by others");
-  }
-  claimer->held = held;
-  claimer->held_n = 0;
-  int c = 0;
-  for (int p = 0; p < PQntuples(passed); p++) {
-    int64_t id = pg_get_int64(passed, p, 0);
-    while (c < claimer->batch->n && pg_get_int64(claimed, c, COL_ID) < id) {
-      c++;
-    }
-    if (c == claimer->batch->n || pg_get_int64(claimed, c, COL_ID) != id) {
-      held[claimer->held_n++] = (struct held){.id = id, .key = pg_get_int64(passed, p, 1)};
-    }
-  }
-  return 0;
 }
 
 static int keep_leaves(struct claimer *claimer, const PGresult *rows, struct err *err) {
@@ -449,13 +372,13 @@ static enum claimer_event on_claimed(struct claimer *claimer, int64_t now_us, st
   batch->claimed_us = now_us;
   int fit_n = batch->n > 0 ? pg_get_int32(batch->result, 0, COL_FIT_N) : 0;
   switch (look(claimer, fit_n, now_us, err)) {
-    case 0:
-      return end_of_claim(claimer);
-    case 1:
-      return CLAIMER_EV_NONE;
-    default:
-      claimer_close(claimer);
-      return CLAIMER_EV_LOST;
+  case 0:
+    return end_of_claim(claimer);
+  case 1:
+    return CLAIMER_EV_NONE;
+  default:
+    claimer_close(claimer);
+    return CLAIMER_EV_LOST;
   }
 }
 
@@ -466,7 +389,7 @@ static enum claimer_event on_looked(struct claimer *claimer, const struct pg_rep
     rc = keep_leaves(claimer, reply->results[step++], err);
   }
   if (rc == 0 && claimer->has_asked_held) {
-    rc = keep_held(claimer, reply->results[step], err);
+    rc = claim_find_held(claimer->batch, reply->results[step], &claimer->held, &claimer->held_n, err);
   }
   if (rc != 0) {
     claimer_close(claimer);
@@ -520,35 +443,35 @@ static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, stru
     return CLAIMER_EV_LOST;
   }
   switch (claimer->state) {
-    case CLAIMER_SETTING_UP:
-      if (pg_setup_check(claimer->pg, reply->results[0], err) != 0) {
-        claimer_close(claimer);
-        return CLAIMER_EV_LOST;
-      }
-      set_state(claimer, CLAIMER_READY);
-      return CLAIMER_EV_READY;
-    case CLAIMER_SYNCING:
-      return on_synced(claimer, reply, err);
-    case CLAIMER_PROBING:
-      set_state(claimer, CLAIMER_READY);
-      return PQntuples(reply->results[0]) > 0 ? CLAIMER_EV_FOUND : CLAIMER_EV_NOTHING;
-    case CLAIMER_CLAIMING:
-      return on_claimed(claimer, now_us, err);
-    case CLAIMER_LOOKING:
-      return on_looked(claimer, reply, err);
-    case CLAIMER_TOUCHING:
-      set_state(claimer, claimer->is_in_transaction ? CLAIMER_OPEN : CLAIMER_READY);
-      return CLAIMER_EV_NONE;
-    case CLAIMER_SETTLING:
-      return on_settled(claimer, reply, now_us, err);
-    case CLAIMER_GIVING_BACK:
-      set_state(claimer, CLAIMER_READY);
-      return CLAIMER_EV_GIVEN_BACK;
-    case CLAIMER_CLOSED:
-    case CLAIMER_CONNECTING:
-    case CLAIMER_READY:
-    case CLAIMER_OPEN:
-      break;
+  case CLAIMER_SETTING_UP:
+    if (pg_setup_check(claimer->pg, reply->results[0], err) != 0) {
+      claimer_close(claimer);
+      return CLAIMER_EV_LOST;
+    }
+    set_state(claimer, CLAIMER_READY);
+    return CLAIMER_EV_READY;
+  case CLAIMER_SYNCING:
+    return on_synced(claimer, reply, err);
+  case CLAIMER_PROBING:
+    set_state(claimer, CLAIMER_READY);
+    return PQntuples(reply->results[0]) > 0 ? CLAIMER_EV_FOUND : CLAIMER_EV_NOTHING;
+  case CLAIMER_CLAIMING:
+    return on_claimed(claimer, now_us, err);
+  case CLAIMER_LOOKING:
+    return on_looked(claimer, reply, err);
+  case CLAIMER_TOUCHING:
+    set_state(claimer, claimer->is_in_transaction ? CLAIMER_OPEN : CLAIMER_READY);
+    return CLAIMER_EV_NONE;
+  case CLAIMER_SETTLING:
+    return on_settled(claimer, reply, now_us, err);
+  case CLAIMER_GIVING_BACK:
+    set_state(claimer, CLAIMER_READY);
+    return CLAIMER_EV_GIVEN_BACK;
+  case CLAIMER_CLOSED:
+  case CLAIMER_CONNECTING:
+  case CLAIMER_READY:
+  case CLAIMER_OPEN:
+    break;
   }
   assert(!"a reply in a state that expects none");
   return CLAIMER_EV_NONE;
@@ -556,15 +479,15 @@ static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, stru
 
 enum claimer_event claimer_drive(struct claimer *claimer, int64_t now_us, struct err *err) {
   switch (pg_drive(claimer->pg, now_us, err)) {
-    case PG_EV_NONE:
-      return CLAIMER_EV_NONE;
-    case PG_EV_OPEN:
-      return set_up(claimer, now_us, err) == 0 ? CLAIMER_EV_NONE : CLAIMER_EV_LOST;
-    case PG_EV_REPLY:
-      return on_reply(claimer, now_us, err);
-    case PG_EV_LOST:
-      claimer_close(claimer);
-      return CLAIMER_EV_LOST;
+  case PG_EV_NONE:
+    return CLAIMER_EV_NONE;
+  case PG_EV_OPEN:
+    return set_up(claimer, now_us, err) == 0 ? CLAIMER_EV_NONE : CLAIMER_EV_LOST;
+  case PG_EV_REPLY:
+    return on_reply(claimer, now_us, err);
+  case PG_EV_LOST:
+    claimer_close(claimer);
+    return CLAIMER_EV_LOST;
   }
   return CLAIMER_EV_NONE;
 }

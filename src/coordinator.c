@@ -29,7 +29,8 @@ void coordinator_push_job(struct coordinator *c, int publisher, struct job job) 
   struct job *copy = malloc(sizeof *copy);
   if (copy == NULL) {
     /* Without the job a batch would never be answered: there is nothing to go on with. */
-    log_event(LOG_CRITICAL, "out_of_memory", "no memory to tell a publisher what to do", LOG_INT("publisher", publisher));
+    log_event(LOG_CRITICAL, "out_of_memory", "no memory to tell a publisher what to do",
+              LOG_INT("publisher", publisher));
     abort();
   }
   *copy = job;
@@ -71,23 +72,23 @@ static bool is_every_claimer_synced(const struct coordinator *c) {
   for (int i = 0; i < SEATS(c); i++) {
     const struct claimer *claimer = c->seats[i].claimer;
     switch (claimer_state(claimer)) {
-      case CLAIMER_CLOSED:
-      case CLAIMER_CONNECTING:
-      case CLAIMER_SETTING_UP:
-        break; /* holds nothing, and is synced before it is used */
-      case CLAIMER_READY:
-      case CLAIMER_SYNCING:
-      case CLAIMER_TOUCHING:
-      case CLAIMER_PROBING:
-      case CLAIMER_CLAIMING:
-      case CLAIMER_LOOKING:
-      case CLAIMER_OPEN:
-      case CLAIMER_SETTLING:
-      case CLAIMER_GIVING_BACK:
-        if (!claimer_is_synced(claimer, c->lanes_joined)) {
-          return false;
-        }
-        break;
+    case CLAIMER_CLOSED:
+    case CLAIMER_CONNECTING:
+    case CLAIMER_SETTING_UP:
+      break; /* holds nothing, and is synced before it is used */
+    case CLAIMER_READY:
+    case CLAIMER_SYNCING:
+    case CLAIMER_TOUCHING:
+    case CLAIMER_PROBING:
+    case CLAIMER_CLAIMING:
+    case CLAIMER_LOOKING:
+    case CLAIMER_OPEN:
+    case CLAIMER_SETTLING:
+    case CLAIMER_GIVING_BACK:
+      if (!claimer_is_synced(claimer, c->lanes_joined)) {
+        return false;
+      }
+      break;
     }
   }
   return true;
@@ -111,56 +112,56 @@ static void start_epoch(struct coordinator *c, int64_t now_us) {
 static void advance(struct coordinator *c, int64_t now_us) {
   struct err err = ERR_INIT;
   switch (c->phase) {
-    case PHASE_RUN:
-      if (!c->is_drain_wanted && !lanes_want_epoch(c, now_us) && !c->is_ending) {
-        return;
+  case PHASE_RUN:
+    if (!c->is_drain_wanted && !lanes_want_epoch(c, now_us) && !c->is_ending) {
+      return;
+    }
+    c->phase = PHASE_DRAIN;
+    c->is_drain_wanted = false;
+    c->sweep_started_us = now_us;
+    /* fallthrough */
+  case PHASE_DRAIN:
+    if (!batches_are_none_open(c) || c->is_ending) {
+      return;
+    }
+    lanes_plan(c);
+    c->phase = PHASE_LEAVE;
+    /* fallthrough */
+  case PHASE_LEAVE:
+    if (!is_every_claimer_synced(c)) {
+      return;
+    }
+    lanes_on_joined(c);
+    c->phase = PHASE_RELEASE;
+    /* fallthrough */
+  case PHASE_RELEASE:
+    if (c->is_leaving && lease_state(c->lease) == LEASE_READY) {
+      if (lease_release(c->lease, c->lanes_leaving, now_us, &err) != 0) {
+        lanes_on_lease_lost(c);
+        coordinator_postgres_failed(c, "lease", &err, true, now_us);
       }
-      c->phase = PHASE_DRAIN;
-      c->is_drain_wanted = false;
-      c->sweep_started_us = now_us;
-      /* fallthrough */
-    case PHASE_DRAIN:
-      if (!batches_are_none_open(c) || c->is_ending) {
-        return;
-      }
-      lanes_plan(c);
-      c->phase = PHASE_LEAVE;
-      /* fallthrough */
-    case PHASE_LEAVE:
-      if (!is_every_claimer_synced(c)) {
-        return;
-      }
-      lanes_on_joined(c);
-      c->phase = PHASE_RELEASE;
-      /* fallthrough */
-    case PHASE_RELEASE:
-      if (c->is_leaving && lease_state(c->lease) == LEASE_READY) {
-        if (lease_release(c->lease, c->lanes_leaving, now_us, &err) != 0) {
+    }
+    if (c->is_leaving) {
+      return;
+    }
+    c->phase = PHASE_DEAD;
+    /* fallthrough */
+  case PHASE_DEAD:
+    if (c->cfg->on_dead == CFG_ON_DEAD_BLOCK && !c->is_dead_known) {
+      if (lease_state(c->lease) == LEASE_READY) {
+        c->dead_asked_us = now_us;
+        if (lease_ask_dead(c->lease, now_us, &err) != 0) {
           lanes_on_lease_lost(c);
           coordinator_postgres_failed(c, "lease", &err, true, now_us);
         }
       }
-      if (c->is_leaving) {
+      /* Without a lease there is nothing to claim: its loss started a drain that comes here again. */
+      if (lease_state(c->lease) != LEASE_CLOSED) {
         return;
       }
-      c->phase = PHASE_DEAD;
-      /* fallthrough */
-    case PHASE_DEAD:
-      if (c->cfg->on_dead == CFG_ON_DEAD_BLOCK && !c->is_dead_known) {
-        if (lease_state(c->lease) == LEASE_READY) {
-          c->dead_asked_us = now_us;
-          if (lease_ask_dead(c->lease, now_us, &err) != 0) {
-            lanes_on_lease_lost(c);
-            coordinator_postgres_failed(c, "lease", &err, true, now_us);
-          }
-        }
-        /* Without a lease there is nothing to claim: its loss started a drain that comes here again. */
-        if (lease_state(c->lease) != LEASE_CLOSED) {
-          return;
-        }
-      }
-      start_epoch(c, now_us);
-      return;
+    }
+    start_epoch(c, now_us);
+    return;
   }
 }
 
@@ -187,39 +188,39 @@ static void keep_dead(struct coordinator *c, int64_t now_us) {
 static void on_lease(struct coordinator *c, enum lease_event event, const struct err *err, bool was_open,
                      int64_t now_us) {
   switch (event) {
-    case LEASE_EV_NONE:
-      return;
-    case LEASE_EV_READY:
-      backoff_reset(&c->lease_backoff);
-      postgres_answers(c, now_us);
-      c->next_fleet_us = now_us;
-      c->is_dead_known = false;
-      return;
-    case LEASE_EV_FLEET:
-      lanes_on_fleet(c, now_us);
-      return;
-    case LEASE_EV_TAKEN:
-      c->is_dead_known = false;
-      lanes_on_taken(c);
-      return;
-    case LEASE_EV_RELEASED:
-      lanes_on_released(c);
-      return;
-    case LEASE_EV_PENDING:
-      lanes_on_pending(c);
-      return;
-    case LEASE_EV_DEAD:
-      keep_dead(c, now_us);
-      return;
-    case LEASE_EV_LEFT:
-      c->is_left_asked = false;
-      c->is_ending = c->is_ending || !lease_is_anything_left(c->lease);
-      return;
-    case LEASE_EV_LOST:
-      c->lease_retry_us = now_us + backoff_next_us(&c->lease_backoff);
-      lanes_on_lease_lost(c);
-      coordinator_postgres_failed(c, "lease", err, was_open, now_us);
-      return;
+  case LEASE_EV_NONE:
+    return;
+  case LEASE_EV_READY:
+    backoff_reset(&c->lease_backoff);
+    postgres_answers(c, now_us);
+    c->next_fleet_us = now_us;
+    c->is_dead_known = false;
+    return;
+  case LEASE_EV_FLEET:
+    lanes_on_fleet(c, now_us);
+    return;
+  case LEASE_EV_TAKEN:
+    c->is_dead_known = false;
+    lanes_on_taken(c);
+    return;
+  case LEASE_EV_RELEASED:
+    lanes_on_released(c);
+    return;
+  case LEASE_EV_PENDING:
+    lanes_on_pending(c);
+    return;
+  case LEASE_EV_DEAD:
+    keep_dead(c, now_us);
+    return;
+  case LEASE_EV_LEFT:
+    c->is_left_asked = false;
+    c->is_ending = c->is_ending || !lease_is_anything_left(c->lease);
+    return;
+  case LEASE_EV_LOST:
+    c->lease_retry_us = now_us + backoff_next_us(&c->lease_backoff);
+    lanes_on_lease_lost(c);
+    coordinator_postgres_failed(c, "lease", err, was_open, now_us);
+    return;
   }
 }
 
@@ -263,34 +264,34 @@ static void use_claimers(struct coordinator *c, int64_t now_us) {
     int rc = 0;
     bool is_opening = false;
     switch (claimer_state(seat->claimer)) {
-      case CLAIMER_CLOSED:
-        is_opening = true;
-        if (now_us >= seat->retry_us && !c->is_ending) {
-          rc = claimer_open(seat->claimer, now_us, &err);
-        }
-        break;
-      case CLAIMER_READY:
-        if (seat->batch == NULL && !claimer_is_synced(seat->claimer, c->lanes_joined)) {
-          rc = claimer_sync(seat->claimer, c->lanes_joined, now_us, &err);
-        } else if (now_us >= claimer_touch_due_us(seat->claimer)) {
-          rc = claimer_touch(seat->claimer, now_us, &err);
-        }
-        break;
-      case CLAIMER_OPEN:
-        if (now_us >= claimer_touch_due_us(seat->claimer)) {
-          rc = claimer_touch(seat->claimer, now_us, &err);
-        }
-        break;
-      case CLAIMER_CONNECTING:
-      case CLAIMER_SETTING_UP:
-      case CLAIMER_SYNCING:
-      case CLAIMER_PROBING:
-      case CLAIMER_CLAIMING:
-      case CLAIMER_LOOKING:
-      case CLAIMER_TOUCHING:
-      case CLAIMER_SETTLING:
-      case CLAIMER_GIVING_BACK:
-        break;
+    case CLAIMER_CLOSED:
+      is_opening = true;
+      if (now_us >= seat->retry_us && !c->is_ending) {
+        rc = claimer_open(seat->claimer, now_us, &err);
+      }
+      break;
+    case CLAIMER_READY:
+      if (seat->batch == NULL && !claimer_is_synced(seat->claimer, c->lanes_joined)) {
+        rc = claimer_sync(seat->claimer, c->lanes_joined, now_us, &err);
+      } else if (now_us >= claimer_touch_due_us(seat->claimer)) {
+        rc = claimer_touch(seat->claimer, now_us, &err);
+      }
+      break;
+    case CLAIMER_OPEN:
+      if (now_us >= claimer_touch_due_us(seat->claimer)) {
+        rc = claimer_touch(seat->claimer, now_us, &err);
+      }
+      break;
+    case CLAIMER_CONNECTING:
+    case CLAIMER_SETTING_UP:
+    case CLAIMER_SYNCING:
+    case CLAIMER_PROBING:
+    case CLAIMER_CLAIMING:
+    case CLAIMER_LOOKING:
+    case CLAIMER_TOUCHING:
+    case CLAIMER_SETTLING:
+    case CLAIMER_GIVING_BACK:
+      break;
     }
     if (rc != 0) {
       batches_on_claimer(c, i, CLAIMER_EV_LOST, now_us);
@@ -335,21 +336,21 @@ static void take_notes(struct coordinator *c, int64_t now_us) {
     struct note *note = (struct note *)item;
     item = item->next;
     switch (note->kind) {
-      case NOTE_DONE:
-        batches_on_done(note);
-        break;
-      case NOTE_JOURNAL:
-      case NOTE_TAKE_FAILED:
-      case NOTE_LANE_LOST:
-        lanes_on_note(c, note, now_us);
-        break;
-      case NOTE_FATAL:
-        if (c->fatal.class == ERR_NONE) {
-          c->fatal = note->err;
-        }
-        c->is_ending = true;
-        c->exit_status = 1;
-        break;
+    case NOTE_DONE:
+      batches_on_done(note);
+      break;
+    case NOTE_JOURNAL:
+    case NOTE_TAKE_FAILED:
+    case NOTE_LANE_LOST:
+      lanes_on_note(c, note, now_us);
+      break;
+    case NOTE_FATAL:
+      if (c->fatal.class == ERR_NONE) {
+        c->fatal = note->err;
+      }
+      c->is_ending = true;
+      c->exit_status = 1;
+      break;
     }
     free(note);
   }
@@ -383,8 +384,9 @@ static int64_t next_deadline_us(const struct coordinator *c) {
     due_us = due_us == INT64_MAX || due_us > c->sweep_allowed_us ? due_us : c->sweep_allowed_us;
     at_us = earliest(at_us, earliest(due_us, c->dead_check_us));
     if (c->is_caught_up && c->claiming < 0) {
-      at_us = earliest(at_us, c->next_poll_us > c->sweep_allowed_us || horizon_cursor(c->horizon) != INT64_MIN ? c->next_poll_us
-                                                                                              : c->sweep_allowed_us);
+      at_us = earliest(at_us, c->next_poll_us > c->sweep_allowed_us || horizon_cursor(c->horizon) != INT64_MIN
+                                  ? c->next_poll_us
+                                  : c->sweep_allowed_us);
     }
   }
   return earliest(at_us, lanes_next_us(c));
@@ -487,7 +489,8 @@ int coordinator_start(const struct cfg *cfg, struct table *table, struct publish
       goto fail;
     }
   }
-  if (lanes_new(c, err) != 0 || held_back_new(&c->held_back, err) != 0 || horizon_new(&c->horizon, err) != 0 || lease_new(cfg, table, &c->lease, err) != 0) {
+  if (lanes_new(c, err) != 0 || held_back_new(&c->held_back, err) != 0 || horizon_new(&c->horizon, err) != 0 ||
+      lease_new(cfg, table, &c->lease, err) != 0) {
     goto fail;
   }
   int rc = pthread_create(&c->thread, NULL, run, c);

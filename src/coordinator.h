@@ -33,7 +33,7 @@ enum phase {
 
 /* A lane as this process sees it. */
 enum owned_state {
-  OWNED_NOT, /* no gate */
+  OWNED_NOT,      /* no gate */
   OWNED_JOINING,  /* the gate is ours, the claimers' use locks are not complete */
   OWNED_UNREAD,   /* ours; its journal has to be read */
   OWNED_READING,  /* the publisher reads the journal */
@@ -45,7 +45,7 @@ enum owned_state {
 
 struct owned_lane {
   enum owned_state state;
-  int64_t retry_us;            /* OWNED_UNREAD: not before */
+  int64_t retry_us; /* OWNED_UNREAD: not before */
   struct backoff backoff;
   struct journal_names *names; /* OWNED_CHECKING: owned */
 };
@@ -73,7 +73,7 @@ struct coordinator {
 
   enum phase phase;
   bool is_drain_wanted;
-  bool is_ending;   /* no more claims; end when drained */
+  bool is_ending; /* no more claims; end when drained */
   int exit_status;
   struct err fatal; /* why it ends with status 1 */
 
@@ -81,30 +81,30 @@ struct coordinator {
   struct backoff lease_backoff;
   int64_t lease_retry_us;
   int64_t next_fleet_us;
-  bool is_left_asked; /* --until-empty: the question waits for the lease */
-  int64_t next_left_us; /* --until-empty without lanes: when to ask again */
+  bool is_left_asked;       /* --until-empty: the question waits for the lease */
+  int64_t next_left_us;     /* --until-empty without lanes: when to ask again */
   int64_t postgres_down_us; /* since when no session could be had; 0: it answers */
 
   struct owned_lane *lanes;
-  bool *lanes_joined;    /* flags: what the claimers' use locks should be */
-  bool *lanes_leaving;   /* flags: being handed on */
-  bool is_leaving;       /* some are */
-  bool is_lease_lost;    /* the lease went: everything leaves at the next drain */
+  bool *lanes_joined;      /* flags: what the claimers' use locks should be */
+  bool *lanes_leaving;     /* flags: being handed on */
+  bool is_leaving;         /* some are */
+  bool is_lease_lost;      /* the lease went: everything leaves at the next drain */
   int64_t taking_since_us; /* since when lanes are being taken over; now when none is */
   struct buf active_param; /* int4[] of the active lanes */
   int active_n;
-  int checking;          /* lane whose names PostgreSQL is asked about; -1: none */
+  int checking;                         /* lane whose names PostgreSQL is asked about; -1: none */
   struct journal_names *checking_names; /* of that question; owned, the lease's while it asks */
 
   struct seat *seats;
-  int claiming;          /* index of the seat that claims or probes; -1: none */
+  int claiming; /* index of the seat that claims or probes; -1: none */
   int64_t epoch;
   int64_t seq;
   struct horizon *horizon; /* how far the claims of this epoch have come */
   struct buf in_flight;    /* int8[] of the open batches' ids */
-  bool is_caught_up;     /* the last claim found less than a whole batch */
-  bool is_probed;        /* the probe of this poll found something */
-  bool is_epoch_told;    /* the publishers know of this epoch */
+  bool is_caught_up;       /* the last claim found less than a whole batch */
+  bool is_probed;          /* the probe of this poll found something */
+  bool is_epoch_told;      /* the publishers know of this epoch */
   int64_t next_poll_us;
   int64_t sweep_started_us; /* 0: the sweep's first answer has been seen */
   int64_t sweep_allowed_us; /* sweeps may take a tenth of the time: not before */
@@ -112,7 +112,7 @@ struct coordinator {
   int64_t dead_check_us;    /* --on-dead block: when to look again; INT64_MAX */
   bool is_dead_known;
   int64_t dead_asked_us;
-  int printed_per_stored;   /* see struct claim */
+  int printed_per_stored; /* see struct claim */
 
   struct held_back *held_back;
 

@@ -18,7 +18,7 @@
 #define LOCKED_RETRY_MS 500 /* a row held by another session is looked at again after about so long */
 #define SWEEP_SHARE 10      /* sweeps take at most one part in so many of the time */
 #define SWEEP_EVERY_US 10000000
-#define OLD_US 5000000 /* no INSERT waits so long between drawing its id and writing */
+#define OLD_US 5000000   /* no INSERT waits so long between drawing its id and writing */
 #define PRINTED_FIRST 64 /* text bytes of one stored byte of a compressed payload, before any was seen */
 #define PRINTED_LEAST 4
 
@@ -90,6 +90,7 @@ static int fill_claim(struct coordinator *c, struct claim *claim, struct err *er
                           .xids = horizon_xids(c->horizon),
                           .lows = horizon_lows(c->horizon),
                           .in_flight = in_flight_n > 0 ? &c->in_flight : NULL,
+                          .max_attempts_n = c->cfg->max_attempts_n,
                           .rows_n = c->cfg->batch_n,
                           .bytes = c->cfg->max_batch_bytes,
                           .printed_per_stored = c->printed_per_stored > 0 ? c->printed_per_stored : PRINTED_FIRST,
@@ -392,8 +393,8 @@ static void on_answered(struct coordinator *c, int index, int64_t now_us) {
 void batches_act(struct coordinator *c, int64_t now_us) {
   for (int i = 0; i < SEATS(c); i++) {
     struct seat *seat = &c->seats[i];
-    bool is_settling = claimer_state(seat->claimer) == CLAIMER_SETTLING ||
-                       claimer_state(seat->claimer) == CLAIMER_GIVING_BACK;
+    bool is_settling =
+        claimer_state(seat->claimer) == CLAIMER_SETTLING || claimer_state(seat->claimer) == CLAIMER_GIVING_BACK;
     if (seat->batch != NULL && seat->batch->parts_open_n == 0 && !is_settling) {
       on_answered(c, i, now_us);
     }
@@ -426,49 +427,49 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     end_sweep(c, now_us);
   }
   switch (event) {
-    case CLAIMER_EV_NONE:
-      return;
-    case CLAIMER_EV_READY:
-      backoff_reset(&seat->backoff);
-      return;
-    case CLAIMER_EV_FOUND:
-      c->is_probed = true; /* the claim follows at once */
-      return;
-    case CLAIMER_EV_NOTHING:
-      c->next_poll_us = seat->sent_us + c->cfg->poll_interval_ms * 1000;
-      if (c->cfg->is_until_empty && held_back_n(c->held_back, HELD_LOCKED) == 0 &&
-          held_back_n(c->held_back, HELD_FAILED) == 0 && batches_are_none_open(c)) {
-        c->is_left_asked = true;
-      }
-      return;
-    case CLAIMER_EV_CLAIMED:
-      c->is_probed = false;
-      on_claimed(c, index, now_us);
-      return;
-    case CLAIMER_EV_EMPTY:
-      c->is_probed = false;
-      on_empty(c, index, now_us);
-      return;
-    case CLAIMER_EV_SETTLED: {
-      count_batch(c, seat->batch, true);
-      pthread_mutex_lock(&c->stats_mutex);
-      histogram_record(&c->settle_time, now_us - seat->sent_us);
-      pthread_mutex_unlock(&c->stats_mutex);
-      tell_settled(c, seat->batch);
-      batch_unref(&seat->batch);
-      return;
+  case CLAIMER_EV_NONE:
+    return;
+  case CLAIMER_EV_READY:
+    backoff_reset(&seat->backoff);
+    return;
+  case CLAIMER_EV_FOUND:
+    c->is_probed = true; /* the claim follows at once */
+    return;
+  case CLAIMER_EV_NOTHING:
+    c->next_poll_us = seat->sent_us + c->cfg->poll_interval_ms * 1000;
+    if (c->cfg->is_until_empty && held_back_n(c->held_back, HELD_LOCKED) == 0 &&
+        held_back_n(c->held_back, HELD_FAILED) == 0 && batches_are_none_open(c)) {
+      c->is_left_asked = true;
     }
-    case CLAIMER_EV_GIVEN_BACK:
-      end_unsettled(c, seat);
-      return;
-    case CLAIMER_EV_LOST:
-      c->is_probed = false;
-      seat->is_lost = true;
-      seat->retry_us = now_us + backoff_next_us(&seat->backoff);
-      if (seat->batch != NULL) {
-        coordinator_want_drain(c);
-      }
-      return;
+    return;
+  case CLAIMER_EV_CLAIMED:
+    c->is_probed = false;
+    on_claimed(c, index, now_us);
+    return;
+  case CLAIMER_EV_EMPTY:
+    c->is_probed = false;
+    on_empty(c, index, now_us);
+    return;
+  case CLAIMER_EV_SETTLED: {
+    count_batch(c, seat->batch, true);
+    pthread_mutex_lock(&c->stats_mutex);
+    histogram_record(&c->settle_time, now_us - seat->sent_us);
+    pthread_mutex_unlock(&c->stats_mutex);
+    tell_settled(c, seat->batch);
+    batch_unref(&seat->batch);
+    return;
+  }
+  case CLAIMER_EV_GIVEN_BACK:
+    end_unsettled(c, seat);
+    return;
+  case CLAIMER_EV_LOST:
+    c->is_probed = false;
+    seat->is_lost = true;
+    seat->retry_us = now_us + backoff_next_us(&seat->backoff);
+    if (seat->batch != NULL) {
+      coordinator_want_drain(c);
+    }
+    return;
   }
 }
 

@@ -46,21 +46,21 @@ void lanes_free(struct coordinator *c) {
 
 static bool is_move_legal(enum owned_state from, enum owned_state to) {
   switch (to) {
-    case OWNED_NOT:
-    case OWNED_UNREAD:
-      return true;
-    case OWNED_JOINING:
-      return from == OWNED_NOT;
-    case OWNED_READING:
-      return from == OWNED_UNREAD;
-    case OWNED_CHECKING:
-      return from == OWNED_READING;
-    case OWNED_READY:
-      return from == OWNED_CHECKING;
-    case OWNED_ACTIVE:
-      return from == OWNED_READY;
-    case OWNED_LOST:
-      return from == OWNED_ACTIVE;
+  case OWNED_NOT:
+  case OWNED_UNREAD:
+    return true;
+  case OWNED_JOINING:
+    return from == OWNED_NOT;
+  case OWNED_READING:
+    return from == OWNED_UNREAD;
+  case OWNED_CHECKING:
+    return from == OWNED_READING;
+  case OWNED_READY:
+    return from == OWNED_CHECKING;
+  case OWNED_ACTIVE:
+    return from == OWNED_READY;
+  case OWNED_LOST:
+    return from == OWNED_ACTIVE;
   }
   return false;
 }
@@ -90,22 +90,22 @@ void lanes_lose(struct coordinator *c, int lane, const char *why, bool is_fenced
     log_event(LOG_WARNING, "lane_fenced", why, LOG_INT("lane", lane), LOG_INT("held_back", not_said));
   }
   switch (l->state) {
-    case OWNED_ACTIVE:
-      l->retry_us = retry_us;
-      set_state(c, lane, OWNED_LOST);
-      coordinator_want_drain(c);
-      break;
-    case OWNED_READING:
-    case OWNED_CHECKING:
-    case OWNED_READY:
-      l->retry_us = retry_us;
-      set_state(c, lane, OWNED_UNREAD);
-      break;
-    case OWNED_NOT:
-    case OWNED_JOINING:
-    case OWNED_UNREAD:
-    case OWNED_LOST:
-      break;
+  case OWNED_ACTIVE:
+    l->retry_us = retry_us;
+    set_state(c, lane, OWNED_LOST);
+    coordinator_want_drain(c);
+    break;
+  case OWNED_READING:
+  case OWNED_CHECKING:
+  case OWNED_READY:
+    l->retry_us = retry_us;
+    set_state(c, lane, OWNED_UNREAD);
+    break;
+  case OWNED_NOT:
+  case OWNED_JOINING:
+  case OWNED_UNREAD:
+  case OWNED_LOST:
+    break;
   }
 }
 
@@ -300,27 +300,27 @@ static void open_lane(struct coordinator *c, int lane, struct journal_names **re
 void lanes_on_note(struct coordinator *c, struct note *note, int64_t now_us) {
   struct owned_lane *l = &c->lanes[note->lane];
   switch (note->kind) {
-    case NOTE_JOURNAL:
-      if (l->state == OWNED_READING) {
-        set_state(c, note->lane, OWNED_CHECKING);
-        l->names = note->names;
-        note->names = NULL;
-      }
-      journal_names_free(note->names);
-      break;
-    case NOTE_TAKE_FAILED:
-      if (l->state == OWNED_READING) {
-        set_state(c, note->lane, OWNED_UNREAD);
-        l->retry_us = now_us + backoff_next_us(&l->backoff);
-      }
-      break;
-    case NOTE_LANE_LOST:
-      /* Taking the lane over may succeed and the next write fail again: only a published message ends the backoff. */
-      lanes_lose(c, note->lane, note->err.text, note->is_fenced, now_us + backoff_next_us(&l->backoff));
-      break;
-    case NOTE_DONE:
-    case NOTE_FATAL:
-      break;
+  case NOTE_JOURNAL:
+    if (l->state == OWNED_READING) {
+      set_state(c, note->lane, OWNED_CHECKING);
+      l->names = note->names;
+      note->names = NULL;
+    }
+    journal_names_free(note->names);
+    break;
+  case NOTE_TAKE_FAILED:
+    if (l->state == OWNED_READING) {
+      set_state(c, note->lane, OWNED_UNREAD);
+      l->retry_us = now_us + backoff_next_us(&l->backoff);
+    }
+    break;
+  case NOTE_LANE_LOST:
+    /* Taking the lane over may succeed and the next write fail again: only a published message ends the backoff. */
+    lanes_lose(c, note->lane, note->err.text, note->is_fenced, now_us + backoff_next_us(&l->backoff));
+    break;
+  case NOTE_DONE:
+  case NOTE_FATAL:
+    break;
   }
 }
 

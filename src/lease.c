@@ -43,7 +43,8 @@ static void set_state(struct lease *lease, enum lease_state state) {
   assert(state == LEASE_CLOSED || (lease->state == LEASE_CLOSED && state == LEASE_CONNECTING) ||
          (lease->state == LEASE_CONNECTING && state == LEASE_SETTING_UP) ||
          (lease->state == LEASE_SETTING_UP && state == LEASE_READY) ||
-         (lease->state == LEASE_READY && state == LEASE_ASKED) || (lease->state == LEASE_ASKED && state == LEASE_READY));
+         (lease->state == LEASE_READY && state == LEASE_ASKED) ||
+         (lease->state == LEASE_ASKED && state == LEASE_READY));
   lease->state = state;
 }
 
@@ -183,12 +184,8 @@ static int ask_for_lanes(struct lease *lease, enum question question, const char
   const char *values[] = {lease->table_key, lease->params.data, gate, use};
   const int lengths[] = {0, (int)lease->params.len, 0, 0};
   const int formats[] = {0, 1, 0, 0};
-  const struct pg_step step = {.kind = PG_QUERY,
-                               .sql = sql,
-                               .params_n = params_n,
-                               .values = values,
-                               .lengths = lengths,
-                               .formats = formats};
+  const struct pg_step step = {
+      .kind = PG_QUERY, .sql = sql, .params_n = params_n, .values = values, .lengths = lengths, .formats = formats};
   return ask(lease, question, &step, now_us, err);
 }
 
@@ -239,11 +236,8 @@ fail:
 
 int lease_ask_dead(struct lease *lease, int64_t now_us, struct err *err) {
   const char *values[] = {lease->attempts};
-  const struct pg_step step = {.kind = PG_QUERY,
-                               .sql = lease->table->dead_keys,
-                               .params_n = 1,
-                               .values = values,
-                               .is_binary_result = true};
+  const struct pg_step step = {
+      .kind = PG_QUERY, .sql = lease->table->dead_keys, .params_n = 1, .values = values, .is_binary_result = true};
   return ask(lease, ASK_DEAD, &step, now_us, err);
 }
 
@@ -341,31 +335,31 @@ static int read_dead(struct lease *lease, const PGresult *rows, struct err *err)
 
 static enum lease_event on_answer(struct lease *lease, const PGresult *rows, struct err *err) {
   switch (lease->question) {
-    case ASK_NOTHING:
-      return LEASE_EV_NONE;
-    case ASK_FLEET:
-      read_fleet(lease, rows);
-      return LEASE_EV_FLEET;
-    case ASK_TAKE:
-      read_taken(lease, rows, true);
-      return LEASE_EV_TAKEN;
-    case ASK_RELEASE:
-      read_taken(lease, rows, false);
-      return LEASE_EV_RELEASED;
-    case ASK_PENDING:
-      if (reduce_names(lease->names, rows, err) != 0) {
-        break;
-      }
-      lease->names = NULL;
-      return LEASE_EV_PENDING;
-    case ASK_DEAD:
-      if (read_dead(lease, rows, err) != 0) {
-        break;
-      }
-      return LEASE_EV_DEAD;
-    case ASK_LEFT:
-      lease->is_anything_left = PQntuples(rows) > 0;
-      return LEASE_EV_LEFT;
+  case ASK_NOTHING:
+    return LEASE_EV_NONE;
+  case ASK_FLEET:
+    read_fleet(lease, rows);
+    return LEASE_EV_FLEET;
+  case ASK_TAKE:
+    read_taken(lease, rows, true);
+    return LEASE_EV_TAKEN;
+  case ASK_RELEASE:
+    read_taken(lease, rows, false);
+    return LEASE_EV_RELEASED;
+  case ASK_PENDING:
+    if (reduce_names(lease->names, rows, err) != 0) {
+      break;
+    }
+    lease->names = NULL;
+    return LEASE_EV_PENDING;
+  case ASK_DEAD:
+    if (read_dead(lease, rows, err) != 0) {
+      break;
+    }
+    return LEASE_EV_DEAD;
+  case ASK_LEFT:
+    lease->is_anything_left = PQntuples(rows) > 0;
+    return LEASE_EV_LEFT;
   }
   lease_close(lease);
   return LEASE_EV_LOST;
@@ -389,15 +383,15 @@ static enum lease_event on_reply(struct lease *lease, struct err *err) {
 
 enum lease_event lease_drive(struct lease *lease, int64_t now_us, struct err *err) {
   switch (pg_drive(lease->pg, now_us, err)) {
-    case PG_EV_NONE:
-      return LEASE_EV_NONE;
-    case PG_EV_OPEN:
-      return set_up(lease, now_us, err) == 0 ? LEASE_EV_NONE : LEASE_EV_LOST;
-    case PG_EV_REPLY:
-      return on_reply(lease, err);
-    case PG_EV_LOST:
-      lease_close(lease);
-      return LEASE_EV_LOST;
+  case PG_EV_NONE:
+    return LEASE_EV_NONE;
+  case PG_EV_OPEN:
+    return set_up(lease, now_us, err) == 0 ? LEASE_EV_NONE : LEASE_EV_LOST;
+  case PG_EV_REPLY:
+    return on_reply(lease, err);
+  case PG_EV_LOST:
+    lease_close(lease);
+    return LEASE_EV_LOST;
   }
   return LEASE_EV_NONE;
 }

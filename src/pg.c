@@ -215,9 +215,9 @@ void pg_free(struct pg *pg) {
 }
 
 int pg_open(struct pg *pg, int64_t now_us, struct err *err) {
-  const char *const keywords[] = {"dbname",     "application_name",    "client_encoding", "tcp_user_timeout",
-                                  "keepalives", "keepalives_idle",     "keepalives_interval",
-                                  "keepalives_count", NULL};
+  const char *const keywords[] = {"dbname",     "application_name", "client_encoding",     "tcp_user_timeout",
+                                  "keepalives", "keepalives_idle",  "keepalives_interval", "keepalives_count",
+                                  NULL};
   const char *const values[] = {pg->conninfo, pg->role, "UTF8", pg->timeout_text, "1", "5", "5", "3", NULL};
   pg_close(pg);
   pg->conn = PQconnectStartParams(keywords, values, 1);
@@ -247,14 +247,14 @@ int pg_fd(const struct pg *pg) {
 
 short pg_poll_events(const struct pg *pg) {
   switch (pg->state) {
-    case PG_CLOSED:
-      return 0;
-    case PG_CONNECTING:
-      return pg->polling == PGRES_POLLING_WRITING ? POLLOUT : POLLIN;
-    case PG_IDLE:
-      return POLLIN;
-    case PG_BUSY:
-      return (short)(PQflush(pg->conn) == 1 ? POLLIN | POLLOUT : POLLIN);
+  case PG_CLOSED:
+    return 0;
+  case PG_CONNECTING:
+    return pg->polling == PGRES_POLLING_WRITING ? POLLOUT : POLLIN;
+  case PG_IDLE:
+    return POLLIN;
+  case PG_BUSY:
+    return (short)(PQflush(pg->conn) == 1 ? POLLIN | POLLOUT : POLLIN);
   }
   return 0;
 }
@@ -315,30 +315,30 @@ static enum pg_event drive_connecting(struct pg *pg, int64_t now_us, struct err 
 static bool take_result(struct pg *pg, PGresult *result) {
   struct pg_reply *reply = &pg->reply;
   switch (PQresultStatus(result)) {
-    case PGRES_PIPELINE_SYNC:
-      PQclear(result);
-      reply->n = pg->steps_n;
-      return true;
-    case PGRES_PIPELINE_ABORTED:
-      PQclear(result);
-      return false;
-    case PGRES_COMMAND_OK:
-    case PGRES_TUPLES_OK:
-    case PGRES_EMPTY_QUERY:
-      break;
-    case PGRES_COPY_OUT:
-    case PGRES_COPY_IN:
-    case PGRES_COPY_BOTH:
-    case PGRES_BAD_RESPONSE:
-    case PGRES_NONFATAL_ERROR:
-    case PGRES_FATAL_ERROR:
-    case PGRES_SINGLE_TUPLE:
-      if (!reply->is_failed) {
-        reply->is_failed = true;
-        reply->failed_step = pg->step;
-        fill_from_result(result, &reply->err);
-      }
-      break;
+  case PGRES_PIPELINE_SYNC:
+    PQclear(result);
+    reply->n = pg->steps_n;
+    return true;
+  case PGRES_PIPELINE_ABORTED:
+    PQclear(result);
+    return false;
+  case PGRES_COMMAND_OK:
+  case PGRES_TUPLES_OK:
+  case PGRES_EMPTY_QUERY:
+    break;
+  case PGRES_COPY_OUT:
+  case PGRES_COPY_IN:
+  case PGRES_COPY_BOTH:
+  case PGRES_BAD_RESPONSE:
+  case PGRES_NONFATAL_ERROR:
+  case PGRES_FATAL_ERROR:
+  case PGRES_SINGLE_TUPLE:
+    if (!reply->is_failed) {
+      reply->is_failed = true;
+      reply->failed_step = pg->step;
+      fill_from_result(result, &reply->err);
+    }
+    break;
   }
   if (pg->step < pg->steps_n) {
     PQclear(reply->results[pg->step]);
@@ -403,28 +403,28 @@ static enum pg_event drive_idle(struct pg *pg, struct err *err) {
 
 enum pg_event pg_drive(struct pg *pg, int64_t now_us, struct err *err) {
   switch (pg->state) {
-    case PG_CLOSED:
-      return PG_EV_NONE;
-    case PG_CONNECTING:
-      return drive_connecting(pg, now_us, err);
-    case PG_IDLE:
-      return drive_idle(pg, err);
-    case PG_BUSY:
-      return drive_busy(pg, now_us, err);
+  case PG_CLOSED:
+    return PG_EV_NONE;
+  case PG_CONNECTING:
+    return drive_connecting(pg, now_us, err);
+  case PG_IDLE:
+    return drive_idle(pg, err);
+  case PG_BUSY:
+    return drive_busy(pg, now_us, err);
   }
   return PG_EV_NONE;
 }
 
 static int send_step(PGconn *conn, const struct pg_step *step) {
   switch (step->kind) {
-    case PG_QUERY:
-      return PQsendQueryParams(conn, step->sql, step->params_n, NULL, step->values, step->lengths, step->formats,
+  case PG_QUERY:
+    return PQsendQueryParams(conn, step->sql, step->params_n, NULL, step->values, step->lengths, step->formats,
+                             step->is_binary_result);
+  case PG_PREPARE:
+    return PQsendPrepare(conn, step->name, step->sql, 0, NULL);
+  case PG_EXECUTE:
+    return PQsendQueryPrepared(conn, step->name, step->params_n, step->values, step->lengths, step->formats,
                                step->is_binary_result);
-    case PG_PREPARE:
-      return PQsendPrepare(conn, step->name, step->sql, 0, NULL);
-    case PG_EXECUTE:
-      return PQsendQueryPrepared(conn, step->name, step->params_n, step->values, step->lengths, step->formats,
-                                 step->is_binary_result);
   }
   return 0;
 }
@@ -464,8 +464,7 @@ PGresult *pg_take_result(struct pg *pg, int step) {
 /* -------------------------------------------------------------------------------------------------- set-up */
 
 struct pg_step pg_setup_step(const struct pg *pg) {
-  return (struct pg_step){
-      .kind = PG_QUERY, .sql = embed_session_sql, .params_n = 1, .values = pg->setup_values};
+  return (struct pg_step){.kind = PG_QUERY, .sql = embed_session_sql, .params_n = 1, .values = pg->setup_values};
 }
 
 static int check_version(const struct pg *pg, struct err *err) {
@@ -485,11 +484,12 @@ int pg_setup_check(const struct pg *pg, const PGresult *result, struct err *err)
   }
   int seen = (int)strtol(PQgetvalue(result, 0, 0), NULL, 10);
   if (seen != PQbackendPID(pg->conn)) {
-    return err_set(err, ERR_FATAL, "pooling_proxy",
-                   "a pooling proxy is between outboxd and PostgreSQL (the connection says server process %d, the server "
-                   "says %d): where transactions are pooled, the session locks that lanes are owned by do not hold, and how it "
-                   "pools cannot be seen from here; connect to PostgreSQL itself",
-                   PQbackendPID(pg->conn), seen);
+    return err_set(
+        err, ERR_FATAL, "pooling_proxy",
+        "a pooling proxy is between outboxd and PostgreSQL (the connection says server process %d, the server "
+        "says %d): where transactions are pooled, the session locks that lanes are owned by do not hold, and how it "
+        "pools cannot be seen from here; connect to PostgreSQL itself",
+        PQbackendPID(pg->conn), seen);
   }
   return 0;
 }

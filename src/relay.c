@@ -109,8 +109,7 @@ static int load_table(struct relay *relay, struct err *err) {
   }
   while (!stop_is_set(relay->drain)) {
     err_clear(err);
-    if (pg_connect(pg, relay->drain, err) == 0 &&
-        table_load(pg, relay->cfg, relay->drain, &relay->table, err) == 0) {
+    if (pg_connect(pg, relay->drain, err) == 0 && table_load(pg, relay->cfg, relay->drain, &relay->table, err) == 0) {
       rc = 0;
       break;
     }
@@ -306,7 +305,8 @@ int relay_run(const struct cfg *cfg, struct err *err) {
   }
   status = stop_all(&relay, status, err);
   if (err->class == ERR_NONE) {
-    log_event(LOG_INFO, "relay_stopped", is_stopped_early ? "stopped before anything was relayed" : "the relay has ended",
+    log_event(LOG_INFO, "relay_stopped",
+              is_stopped_early ? "stopped before anything was relayed" : "the relay has ended",
               LOG_INT("status", status));
   }
   return status;

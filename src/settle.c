@@ -34,9 +34,9 @@ struct group {
 struct settle {
   int groups_n;
   struct group *groups;
-  int next;                 /* group to hand out next */
-  bool is_committed;        /* the COMMIT was handed out */
-  int steps_n;              /* of those handed out last */
+  int next;                    /* group to hand out next */
+  bool is_committed;           /* the COMMIT was handed out */
+  int steps_n;                 /* of those handed out last */
   long expected[PG_STEPS_MAX]; /* affected rows of each; -1: not checked */
   const char *names[PG_STEPS_MAX];
 };
@@ -259,10 +259,11 @@ int settle_check(const struct settle *settle, const struct pg_reply *reply, stru
     }
     long affected = reply->results[i] != NULL ? strtol(PQcmdTuples(reply->results[i]), NULL, 10) : 0;
     if (affected != settle->expected[i]) {
-      return err_set(err, ERR_BUG, "settle_count",
-                     "%ld of %ld locked rows of %s could be marked; does a trigger, a rule or row security on the table "
-                     "keep updates of published_at, attempts or last_error from happening?",
-                     affected, settle->expected[i], settle->names[i]);
+      return err_set(
+          err, ERR_BUG, "settle_count",
+          "%ld of %ld locked rows of %s could be marked; does a trigger, a rule or row security on the table "
+          "keep updates of published_at, attempts or last_error from happening?",
+          affected, settle->expected[i], settle->names[i]);
     }
   }
   return 0;

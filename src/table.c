@@ -30,10 +30,17 @@ static const struct {
   int want;
   bool is_optional;
 } wanted[] = {
-    {"id", WANT_INT, false},           {"message_id", WANT_ID, false},   {"aggregate_type", WANT_TEXT, false},
-    {"aggregate_id", WANT_ID, false},  {"event_type", WANT_TEXT, false}, {"payload", WANT_PAYLOAD, false},
-    {"attempts", WANT_INT, false},     {"last_error", WANT_TEXT, false}, {"created_at", WANT_TIME, false},
-    {"published_at", WANT_TIME, false}, {"headers", WANT_PAYLOAD, true},
+    {"id", WANT_INT, false},
+    {"message_id", WANT_ID, false},
+    {"aggregate_type", WANT_TEXT, false},
+    {"aggregate_id", WANT_ID, false},
+    {"event_type", WANT_TEXT, false},
+    {"payload", WANT_PAYLOAD, false},
+    {"attempts", WANT_INT, false},
+    {"last_error", WANT_TEXT, false},
+    {"created_at", WANT_TIME, false},
+    {"published_at", WANT_TIME, false},
+    {"headers", WANT_PAYLOAD, true},
 };
 
 /* Types each kind of column may have, as format_type prints them without a modifier. */
@@ -161,8 +168,8 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
     const char *from;
     char **to;
   } statements[] = {
-      {embed_claim_sql, &table->claim},   {embed_probe_sql, &table->probe},
-      {embed_passed_sql, &table->passed}, {embed_still_pending_sql, &table->still_pending},
+      {embed_claim_sql, &table->claim},         {embed_probe_sql, &table->probe},
+      {embed_passed_sql, &table->passed},       {embed_still_pending_sql, &table->still_pending},
       {embed_dead_keys_sql, &table->dead_keys}, {embed_locked_sql, &table->locked},
   };
   for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
@@ -188,9 +195,10 @@ static int check_relation(const PGresult *rows, const struct cfg *cfg, struct ta
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory for a table's name");
   }
   if (kind[0] != 'r' && kind[0] != 'p') {
-    return err_set(err, ERR_FATAL, "not_a_table",
-                   "%s is not a table or a partitioned table but a relation of kind \"%s\"; name the outbox table itself",
-                   table->name, kind);
+    return err_set(
+        err, ERR_FATAL, "not_a_table",
+        "%s is not a table or a partitioned table but a relation of kind \"%s\"; name the outbox table itself",
+        table->name, kind);
   }
   table->is_partitioned = kind[0] == 'p';
   const char *user = PQgetvalue(rows, 0, 4);

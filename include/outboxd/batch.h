@@ -18,24 +18,24 @@
 
 /* The columns of sql/claim.sql, in its order; the result is binary. */
 enum batch_column {
-  COL_LEAF,           /* oid of the partition (or of the plain table) */
-  COL_CTID,           /* tid: block int4, offset int2 */
-  COL_ID,             /* int8 */
-  COL_MESSAGE_ID,     /* this and the texts below: bytes as PostgreSQL prints them */
+  COL_LEAF,       /* oid of the partition (or of the plain table) */
+  COL_CTID,       /* tid: block int4, offset int2 */
+  COL_ID,         /* int8 */
+  COL_MESSAGE_ID, /* this and the texts below: bytes as PostgreSQL prints them */
   COL_AGGREGATE_TYPE,
   COL_AGGREGATE_ID,
   COL_EVENT_TYPE,
   COL_PAYLOAD,
-  COL_ATTEMPTS,       /* int4 */
-  COL_CREATED_AT,     /* timestamptz: int8 microseconds since 2000 */
-  COL_LANE_HASH,      /* int8: hash of aggregate_id; lane = hash mod lanes */
-  COL_AGGREGATE_KEY,  /* int8: hash of (aggregate_type, aggregate_id); equal for equal aggregates */
-  COL_COMPRESSED,     /* int4: stored bytes of a compressed payload, else 0 */
-  COL_LOOKED_N,       /* int4: pending messages the claim looked at */
-  COL_FIT_N,          /* int4: how many of them were within the limits and should have been locked */
-  COL_NOW,            /* timestamptz: the database's clock at the claim */
-  COL_SNAPSHOT,       /* text of the claim's snapshot and its own transaction (horizon.h); NULL but in the first row that fit */
-  COL_HEADERS         /* only when the table has the column */
+  COL_ATTEMPTS,      /* int4 */
+  COL_CREATED_AT,    /* timestamptz: int8 microseconds since 2000 */
+  COL_LANE_HASH,     /* int8: hash of aggregate_id; lane = hash mod lanes */
+  COL_AGGREGATE_KEY, /* int8: hash of (aggregate_type, aggregate_id); equal for equal aggregates */
+  COL_COMPRESSED,    /* int4: stored bytes of a compressed payload, else 0 */
+  COL_LOOKED_N,      /* int4: pending messages the claim looked at */
+  COL_FIT_N,         /* int4: how many of them were within the limits and should have been locked */
+  COL_NOW,           /* timestamptz: the database's clock at the claim */
+  COL_SNAPSHOT, /* text of the claim's snapshot and its own transaction (horizon.h); NULL but in the first row that fit */
+  COL_HEADERS   /* only when the table has the column */
 };
 
 enum outcome {
@@ -47,11 +47,11 @@ enum outcome {
 
 struct msg {
   int64_t id;
-  int64_t key;  /* COL_AGGREGATE_KEY */
-  int row;      /* in the result */
+  int64_t key; /* COL_AGGREGATE_KEY */
+  int row;     /* in the result */
   int lane;
   enum outcome outcome;
-  char *error;  /* OUTCOME_FAILED: owned, a sentence; else NULL */
+  char *error; /* OUTCOME_FAILED: owned, a sentence; else NULL */
 };
 
 /* The messages of one lane within a batch, in id order. */
@@ -64,16 +64,16 @@ struct run {
 struct batch {
   PGresult *result;
   int64_t epoch;
-  int64_t seq;              /* claim order within the process, from 1 */
-  int claimer;              /* index of the one that holds the row locks */
+  int64_t seq; /* claim order within the process, from 1 */
+  int claimer; /* index of the one that holds the row locks */
   int n;
-  struct msg *msgs;         /* grouped by lane, in id order within a lane */
+  struct msg *msgs; /* grouped by lane, in id order within a lane */
   int runs_n;
   struct run *runs;
-  int64_t claimed_us;       /* clock_now_us when the claim's reply was in */
-  int64_t db_now_us;        /* COL_NOW, microseconds since 1970 */
-  int parts_open_n;         /* coordinator only: publishers that have not answered yet */
-  bool is_given_back;       /* coordinator only: to be rolled back instead of settled */
+  int64_t claimed_us; /* clock_now_us when the claim's reply was in */
+  int64_t db_now_us;  /* COL_NOW, microseconds since 1970 */
+  int parts_open_n;   /* coordinator only: publishers that have not answered yet */
+  bool is_given_back; /* coordinator only: to be rolled back instead of settled */
   _Atomic int refs_n;
 };
 

@@ -12,25 +12,25 @@
 #include <stdint.h>
 
 #include "outboxd/batch.h"
-#include "outboxd/buf.h"
 #include "outboxd/cfg.h"
+#include "outboxd/claim.h"
 #include "outboxd/err.h"
 #include "outboxd/pg.h"
 #include "outboxd/table.h"
 
 enum claimer_state {
-  CLAIMER_CLOSED,      /* no session; claimer_open may be called */
-  CLAIMER_CONNECTING,  /* the connection is being made */
-  CLAIMER_SETTING_UP,  /* settings, prepared statements */
-  CLAIMER_READY,       /* no transaction open: may probe, claim, change lanes, be touched */
-  CLAIMER_SYNCING,     /* use locks are being taken or given back */
-  CLAIMER_PROBING,     /* asks whether anything is pending */
-  CLAIMER_CLAIMING,    /* BEGIN and the claim are under way */
-  CLAIMER_LOOKING,     /* in the claim's transaction: looks up rows held by others, names of new partitions */
-  CLAIMER_OPEN,        /* a batch is open: may settle, give back, be touched */
-  CLAIMER_TOUCHING,    /* READY or OPEN, and a touch is under way */
-  CLAIMER_SETTLING,    /* marks and COMMIT are under way */
-  CLAIMER_GIVING_BACK  /* ROLLBACK is under way */
+  CLAIMER_CLOSED,     /* no session; claimer_open may be called */
+  CLAIMER_CONNECTING, /* the connection is being made */
+  CLAIMER_SETTING_UP, /* settings, prepared statements */
+  CLAIMER_READY,      /* no transaction open: may probe, claim, change lanes, be touched */
+  CLAIMER_SYNCING,    /* use locks are being taken or given back */
+  CLAIMER_PROBING,    /* asks whether anything is pending */
+  CLAIMER_CLAIMING,   /* BEGIN and the claim are under way */
+  CLAIMER_LOOKING,    /* in the claim's transaction: looks up rows held by others, names of new partitions */
+  CLAIMER_OPEN,       /* a batch is open: may settle, give back, be touched */
+  CLAIMER_TOUCHING,   /* READY or OPEN, and a touch is under way */
+  CLAIMER_SETTLING,   /* marks and COMMIT are under way */
+  CLAIMER_GIVING_BACK /* ROLLBACK is under way */
 };
 
 enum claimer_event {
@@ -45,30 +45,10 @@ enum claimer_event {
   CLAIMER_EV_LOST        /* the session is gone and with it the transaction; *err says why */
 };
 
-/* A pending message that another session holds locked. */
-struct held {
-  int64_t id;
-  int64_t key; /* its aggregate */
-};
-
-/* What to claim.  The arrays are in PostgreSQL's binary form (pgarray.h), borrowed until the claim's event; NULL: all lanes, or none of the others. */
-struct claim {
-  int64_t near;                /* look at ids above it, ... */
-  int64_t far;                 /* ... or down to this one where a transaction has ended: see horizon.h */
-  const struct buf *lanes;     /* int4[] */
-  const struct buf *held_back; /* int8[]: aggregate keys */
-  const struct buf *xids;      /* xid8[] and int8[]: see horizon.h */
-  const struct buf *lows;
-  const struct buf *in_flight; /* int8[]: ids of the open batches */
-  int rows_n;
-  int64_t bytes;
-  int printed_per_stored;      /* text bytes expected of one stored byte of a compressed payload */
-  bool is_probed;              /* something was seen pending: if nothing can be locked, find out what is held by others */
-};
-
 struct claimer;
 
-must_check int claimer_new(const struct cfg *cfg, struct table *table, int index, struct claimer **out, struct err *err);
+must_check int claimer_new(const struct cfg *cfg, struct table *table, int index, struct claimer **out,
+                           struct err *err);
 void claimer_free(struct claimer *claimer);
 
 enum claimer_state claimer_state(const struct claimer *claimer);

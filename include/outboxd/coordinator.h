@@ -48,7 +48,7 @@ void coordinator_free(struct coordinator *coordinator);
 
 /* A copy of the counters; merges the stage times (microseconds) into the histograms given (may be NULL) and resets its own.  Any thread; takes the
  * coordinator's statistics lock. */
-void coordinator_read_stats(struct coordinator *coordinator, struct coordinator_stats *out, struct histogram *claim_time,
-                            struct histogram *settle_time);
+void coordinator_read_stats(struct coordinator *coordinator, struct coordinator_stats *out,
+                            struct histogram *claim_time, struct histogram *settle_time);
 
 #endif

@@ -27,7 +27,8 @@ struct horizon_claim {
   int64_t last_id;      /* the last one claimed */
   const char *snapshot; /* borrowed */
   bool is_cut;          /* limited by rows or bytes: there may be more behind last_id */
-  bool is_old;          /* the row of last_id was written so long ago that no id before it is still waiting for its transaction to begin */
+  bool
+      is_old; /* the row of last_id was written so long ago that no id before it is still waiting for its transaction to begin */
 };
 
 must_check int horizon_new(struct horizon **out, struct err *err);

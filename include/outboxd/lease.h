@@ -42,8 +42,8 @@ enum lease_event {
 /* What lease_ask_fleet saw. */
 struct fleet {
   int members_n;
-  int rank;        /* of this process among the members, by server process id, from 0 */
-  bool *is_owned;  /* per lane: some member holds its gate (this process included) */
+  int rank;       /* of this process among the members, by server process id, from 0 */
+  bool *is_owned; /* per lane: some member holds its gate (this process included) */
 };
 
 struct dead_key {

@@ -18,9 +18,9 @@
  * to it. */
 struct leaf {
   uint32_t oid;
-  bool is_forgotten;       /* not found any more */
-  char *name;              /* quoted, with its schema */
-  char *settle_published;  /* SQL */
+  bool is_forgotten;      /* not found any more */
+  char *name;             /* quoted, with its schema */
+  char *settle_published; /* SQL */
   char *settle_failed;
 };
 
@@ -31,7 +31,7 @@ struct table {
   bool is_partitioned;
   bool has_headers;
   int error_chars; /* what last_error takes, at most 1,000 */
-  char *claim;    /* SQL of sql/claim.sql and so on */
+  char *claim;     /* SQL of sql/claim.sql and so on */
   char *probe;
   char *passed;
   char *locked;

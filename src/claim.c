@@ -1,0 +1,97 @@
+/*
+ * What a claim asks and what its answers say about rows held by others.
+ *
+ * Owns nothing.  Any thread.
+ */
+#include "outboxd/claim.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void add_int(struct claim_params *params, int64_t value) {
+  (void)snprintf(params->texts[params->n], sizeof params->texts[0], "%lld", (long long)value);
+  params->values[params->n] = params->texts[params->n];
+  params->lengths[params->n] = 0;
+  params->formats[params->n] = 0;
+  params->n++;
+}
+
+static void add_array(struct claim_params *params, const struct buf *array) {
+  params->values[params->n] = array != NULL ? array->data : NULL;
+  params->lengths[params->n] = array != NULL ? (int)array->len : 0;
+  params->formats[params->n] = 1;
+  params->n++;
+}
+
+/* Those all of them begin with. */
+static void begin(const struct claim *claim, int64_t start, struct claim_params *params) {
+  params->n = 0;
+  add_int(params, start);
+  add_int(params, claim->max_attempts_n);
+  add_array(params, claim->lanes);
+  add_array(params, claim->held_back);
+}
+
+static struct pg_step step_of(const char *name, const struct claim_params *params) {
+  assert(params->n <= CLAIM_PARAMS_MAX);
+  return (struct pg_step){.kind = PG_EXECUTE,
+                          .name = name,
+                          .params_n = params->n,
+                          .values = params->values,
+                          .lengths = params->lengths,
+                          .formats = params->formats,
+                          .is_binary_result = true};
+}
+
+struct pg_step claim_step_probe(const struct claim *claim, struct claim_params *params) {
+  begin(claim, claim->near, params);
+  return step_of("probe", params);
+}
+
+struct pg_step claim_step_claim(const struct claim *claim, struct claim_params *params) {
+  begin(claim, claim->near, params);
+  add_int(params, claim->rows_n);
+  add_int(params, claim->bytes);
+  add_int(params, claim->printed_per_stored);
+  add_array(params, claim->xids);
+  add_array(params, claim->lows);
+  add_array(params, claim->in_flight);
+  return step_of("claim", params);
+}
+
+struct pg_step claim_step_passed(const struct claim *claim, int64_t last_id, struct claim_params *params) {
+  begin(claim, claim->far, params);
+  add_int(params, claim->rows_n);
+  add_int(params, last_id);
+  add_array(params, claim->in_flight);
+  return step_of("passed", params);
+}
+
+struct pg_step claim_step_locked(const struct claim *claim, struct claim_params *params) {
+  begin(claim, claim->far, params);
+  add_int(params, claim->rows_n);
+  add_array(params, claim->in_flight);
+  return step_of("locked", params);
+}
+
+/* Both lists are in id order. */
+int claim_find_held(const struct batch *batch, const PGresult *passed, struct held **held, int *n, struct err *err) {
+  struct held *grown = realloc(*held, ((size_t)PQntuples(passed) + 1) * sizeof *grown);
+  if (grown == NULL) {
+    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the rows held by others");
+  }
+  *held = grown;
+  *n = 0;
+  int c = 0;
+  for (int p = 0; p < PQntuples(passed); p++) {
+    int64_t id = pg_get_int64(passed, p, 0);
+    while (c < batch->n && pg_get_int64(batch->result, c, COL_ID) < id) {
+      c++;
+    }
+    if (c == batch->n || pg_get_int64(batch->result, c, COL_ID) != id) {
+      grown[(*n)++] = (struct held){.id = id, .key = pg_get_int64(passed, p, 1)};
+    }
+  }
+  return 0;
+}
