@@ -21,7 +21,7 @@
 struct metrics {
   const struct cfg *cfg;
   char *temporary;        /* path of the file that is renamed */
-  struct buf relay;       /* label relay="..." with its value escaped */
+  struct buf labels;      /* of every series: relay="...",table="...", values escaped */
   double started_seconds; /* since 1970 */
 };
 
@@ -55,18 +55,17 @@ static int append_whole(const struct metrics *metrics, struct buf *out, const ch
   if (append_head(out, name, type, help, err) != 0) {
     return -1;
   }
-  return buf_printf(out, err, "outboxd_%s{%s} %" PRId64 "\n", name, metrics->relay.data, value);
+  return buf_printf(out, err, "outboxd_%s{%s} %" PRId64 "\n", name, metrics->labels.data, value);
 }
 
 static int append_info(const struct metrics *metrics, struct buf *out, struct err *err) {
   if (append_head(out, "info", "gauge", "Always 1; the labels say what runs.", err) != 0 ||
-      buf_printf(out, err, "outboxd_info{%s,version=\"%s\",table=\"", metrics->relay.data, OUTBOXD_VERSION) != 0 ||
-      append_escaped(out, metrics->cfg->table, err) != 0 || buf_append_str(out, "\",stream=\"", err) != 0 ||
+      buf_printf(out, err, "outboxd_info{%s,version=\"%s\",stream=\"", metrics->labels.data, OUTBOXD_VERSION) != 0 ||
       append_escaped(out, metrics->cfg->stream, err) != 0 || buf_append_str(out, "\"} 1\n", err) != 0 ||
       append_head(out, "start_time_seconds", "gauge", "When the process started, in seconds since 1970.", err) != 0) {
     return -1;
   }
-  return buf_printf(out, err, "outboxd_start_time_seconds{%s} %.3f\n", metrics->relay.data, metrics->started_seconds);
+  return buf_printf(out, err, "outboxd_start_time_seconds{%s} %.3f\n", metrics->labels.data, metrics->started_seconds);
 }
 
 static int append_counters(const struct metrics *metrics, const struct stats_figures *figures, struct buf *out,
@@ -108,7 +107,7 @@ static int append_publishers(const struct metrics *metrics, const struct stats_f
     return -1;
   }
   for (int i = 0; i < figures->publishers_n; i++) {
-    if (buf_printf(out, err, "outboxd_queue_depth{%s,publisher=\"%d\"} %" PRId64 "\n", metrics->relay.data, i,
+    if (buf_printf(out, err, "outboxd_queue_depth{%s,publisher=\"%d\"} %" PRId64 "\n", metrics->labels.data, i,
                    figures->publishers[i].queue_depth) != 0) {
       return -1;
     }
@@ -117,7 +116,7 @@ static int append_publishers(const struct metrics *metrics, const struct stats_f
     return -1;
   }
   for (int i = 0; i < figures->publishers_n; i++) {
-    if (buf_printf(out, err, "outboxd_redis_connected{%s,publisher=\"%d\"} %d\n", metrics->relay.data, i,
+    if (buf_printf(out, err, "outboxd_redis_connected{%s,publisher=\"%d\"} %d\n", metrics->labels.data, i,
                    figures->publishers[i].is_connected) != 0) {
       return -1;
     }
@@ -177,9 +176,9 @@ static int append_times(const struct metrics *metrics, const struct histogram *t
   if (append_head(out, name, "histogram", help, err) != 0) {
     return -1;
   }
-  const char *relay = metrics->relay.data;
+  const char *labels = metrics->labels.data;
   for (size_t i = 0; i < BOUNDS_N; i++) {
-    if (buf_printf(out, err, "outboxd_%s_bucket{%s,le=\"%g\"} %" PRIu64 "\n", name, relay, (double)bounds_us[i] / 1e6,
+    if (buf_printf(out, err, "outboxd_%s_bucket{%s,le=\"%g\"} %" PRIu64 "\n", name, labels, (double)bounds_us[i] / 1e6,
                    upto[i]) != 0) {
       return -1;
     }
@@ -187,7 +186,7 @@ static int append_times(const struct metrics *metrics, const struct histogram *t
   return buf_printf(out, err,
                     "outboxd_%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\noutboxd_%s_sum{%s} %.6f\noutboxd_%s_count{%s} "
                     "%" PRIu64 "\n",
-                    name, relay, seen, name, relay, sum_us / 1e6, name, relay, seen);
+                    name, labels, seen, name, labels, sum_us / 1e6, name, labels, seen);
 }
 
 int metrics_render(const struct metrics *metrics, const struct stats_figures *figures, struct buf *out,
@@ -274,9 +273,9 @@ out:
 
 /* -------------------------------------------------------------------------------------------------- life */
 
-/* The label that tells relays on one machine apart: the file's name without ".prom".  Two files that one node_exporter reads must not hold the same
- * series. */
-static int name_relay(struct metrics *metrics, struct err *err) {
+/* relay tells relays on one machine apart, since two files that one node_exporter reads must not hold the same series: the file's name without ".prom".
+ * table is what fleets are told apart by. */
+static int make_labels(struct metrics *metrics, struct err *err) {
   static const char ending[] = ".prom";
   const char *slash = strrchr(metrics->cfg->metrics_file, '/');
   char *name = strdup(slash != NULL ? slash + 1 : metrics->cfg->metrics_file);
@@ -288,8 +287,10 @@ static int name_relay(struct metrics *metrics, struct err *err) {
   if (bytes > strlen(ending) && strcmp(name + bytes - strlen(ending), ending) == 0) {
     name[bytes - strlen(ending)] = '\0';
   }
-  if (buf_append_str(&metrics->relay, "relay=\"", err) == 0 && append_escaped(&metrics->relay, name, err) == 0 &&
-      buf_append_str(&metrics->relay, "\"", err) == 0) {
+  if (buf_append_str(&metrics->labels, "relay=\"", err) == 0 && append_escaped(&metrics->labels, name, err) == 0 &&
+      buf_append_str(&metrics->labels, "\",table=\"", err) == 0 &&
+      append_escaped(&metrics->labels, metrics->cfg->table, err) == 0 &&
+      buf_append_str(&metrics->labels, "\"", err) == 0) {
     rc = 0;
   }
   free(name);
@@ -310,7 +311,7 @@ int metrics_new(const struct cfg *cfg, struct metrics **out, struct err *err) {
     (void)err_errno(err, ERR_RETRY, ENOMEM, "--metrics-file");
     goto fail;
   }
-  if (name_relay(metrics, err) != 0) {
+  if (make_labels(metrics, err) != 0) {
     goto fail;
   }
   *out = metrics;
@@ -322,7 +323,7 @@ fail:
 
 void metrics_free(struct metrics *metrics) {
   if (metrics != NULL) {
-    buf_free(&metrics->relay);
+    buf_free(&metrics->labels);
     free(metrics->temporary);
     free(metrics);
   }

@@ -42,7 +42,7 @@ static struct stats_figures some_figures(void) {
 
 /* The text for this path; caller frees. */
 static char *render(char *path, const struct stats_figures *figures) {
-  struct cfg cfg = {.metrics_file = path, .table = (char[]){"outbox_messages"}, .stream = (char[]){"a\"b\\c\nd"}};
+  struct cfg cfg = {.metrics_file = path, .table = (char[]){"t"}, .stream = (char[]){"a\"b\\c\nd"}};
   struct metrics *metrics = NULL;
   struct buf text = BUF_INIT;
   assert_int_equal(metrics_new(&cfg, &metrics, NULL), 0);
@@ -67,14 +67,14 @@ static void counters_and_levels_are_the_figures(void **state) {
   (void)state;
   struct stats_figures figures = some_figures();
   char *text = render((char[]){"/var/lib/node/relay-1.prom"}, &figures);
-  assert_true(value_of(text, "outboxd_messages_claimed_total{relay=\"relay-1\"}") == 100);
-  assert_true(value_of(text, "outboxd_messages_published_total{relay=\"relay-1\"}") == 90);
-  assert_true(value_of(text, "outboxd_messages_in_flight{relay=\"relay-1\"}") == 4);
-  assert_true(value_of(text, "outboxd_lanes_active{relay=\"relay-1\"}") == 5);
-  assert_true(value_of(text, "outboxd_redis_sent_bytes_total{relay=\"relay-1\"}") == 12345678901234);
-  assert_true(value_of(text, "outboxd_queue_depth{relay=\"relay-1\",publisher=\"0\"}") == 7);
-  assert_true(value_of(text, "outboxd_redis_connected{relay=\"relay-1\",publisher=\"1\"}") == 0);
-  assert_true(value_of(text, "outboxd_start_time_seconds{relay=\"relay-1\"}") > 1.7e9);
+  assert_true(value_of(text, "outboxd_messages_claimed_total{relay=\"relay-1\",table=\"t\"}") == 100);
+  assert_true(value_of(text, "outboxd_messages_published_total{relay=\"relay-1\",table=\"t\"}") == 90);
+  assert_true(value_of(text, "outboxd_messages_in_flight{relay=\"relay-1\",table=\"t\"}") == 4);
+  assert_true(value_of(text, "outboxd_lanes_active{relay=\"relay-1\",table=\"t\"}") == 5);
+  assert_true(value_of(text, "outboxd_redis_sent_bytes_total{relay=\"relay-1\",table=\"t\"}") == 12345678901234);
+  assert_true(value_of(text, "outboxd_queue_depth{relay=\"relay-1\",table=\"t\",publisher=\"0\"}") == 7);
+  assert_true(value_of(text, "outboxd_redis_connected{relay=\"relay-1\",table=\"t\",publisher=\"1\"}") == 0);
+  assert_true(value_of(text, "outboxd_start_time_seconds{relay=\"relay-1\",table=\"t\"}") > 1.7e9);
   assert_contains(text, "stream=\"a\\\"b\\\\c\\nd\"} 1\n");
   free(text);
 }
@@ -93,7 +93,7 @@ static void relay_label_is_the_files_name(void **state) {
     char copy[64];
     char want[80];
     (void)snprintf(copy, sizeof copy, "%s", cases[i].path);
-    (void)snprintf(want, sizeof want, "outboxd_lanes{relay=\"%s\"} 16\n", cases[i].label);
+    (void)snprintf(want, sizeof want, "outboxd_lanes{relay=\"%s\",table=\"t\"} 16\n", cases[i].label);
     char *text = render(copy, &figures);
     assert_contains(text, want);
     free(text);
@@ -125,14 +125,42 @@ static void buckets_count_what_lies_below(void **state) {
       surely_n += seconds <= bounds[b] * (1 - 1.0 / 64);
       perhaps_n += seconds <= bounds[b];
     }
-    (void)snprintf(series, sizeof series, "outboxd_lag_seconds_bucket{relay=\"x\",le=\"%g\"}", bounds[b]);
+    (void)snprintf(series, sizeof series, "outboxd_lag_seconds_bucket{relay=\"x\",table=\"t\",le=\"%g\"}", bounds[b]);
     assert_in_range((int)value_of(text, series), surely_n, perhaps_n);
   }
-  assert_true(value_of(text, "outboxd_lag_seconds_bucket{relay=\"x\",le=\"+Inf\"}") == VALUES_N);
-  assert_true(value_of(text, "outboxd_lag_seconds_count{relay=\"x\"}") == VALUES_N);
-  double got = value_of(text, "outboxd_lag_seconds_sum{relay=\"x\"}");
+  assert_true(value_of(text, "outboxd_lag_seconds_bucket{relay=\"x\",table=\"t\",le=\"+Inf\"}") == VALUES_N);
+  assert_true(value_of(text, "outboxd_lag_seconds_count{relay=\"x\",table=\"t\"}") == VALUES_N);
+  double got = value_of(text, "outboxd_lag_seconds_sum{relay=\"x\",table=\"t\"}");
   assert_true(got > sum * 0.99 && got < sum * 1.01);
-  assert_true(value_of(text, "outboxd_claim_seconds_count{relay=\"x\"}") == 0);
+  assert_true(value_of(text, "outboxd_claim_seconds_count{relay=\"x\",table=\"t\"}") == 0);
+  free(text);
+}
+
+/* docs/logging.md has a table of them. */
+static void names_and_types_are_those_of_the_page(void **state) {
+  (void)state;
+  struct stats_figures figures = some_figures();
+  char *text = render((char[]){"x"}, &figures);
+  FILE *page = fopen("docs/logging.md", "r");
+  char line[4096];
+  int described_n = 0;
+  int exported_n = 0;
+  assert_non_null(page);
+  while (fgets(line, sizeof line, page) != NULL) {
+    char name[100];
+    char type[100];
+    char head[240];
+    if (sscanf(line, "| `%99[a-z_]` | %99[a-z] |", name, type) == 2 && strncmp(name, "outboxd_", 8) == 0) {
+      (void)snprintf(head, sizeof head, "\n# TYPE %s %s\n", name, type);
+      assert_contains(text, head);
+      described_n++;
+    }
+  }
+  (void)fclose(page);
+  for (const char *at = strstr(text, "# TYPE "); at != NULL; at = strstr(at + 1, "# TYPE ")) {
+    exported_n++;
+  }
+  assert_int_equal(described_n, exported_n);
   free(text);
 }
 
@@ -219,7 +247,7 @@ static void *read_again_and_again(void *arg) {
     }
     text[n > 0 ? n : 0] = '\0';
     if (strncmp(text, "# HELP outboxd_info", 19) != 0 ||
-        strstr(text, "\noutboxd_redis_round_trip_seconds_count{relay=\"a\"} 0\n") == NULL) {
+        strstr(text, "\noutboxd_redis_round_trip_seconds_count{relay=\"a\",table=\"t\"} 0\n") == NULL) {
       atomic_fetch_add(&torn_n, 1);
     }
     atomic_fetch_add(&read_n, 1);
@@ -245,9 +273,10 @@ static void reader_never_finds_half_a_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(counters_and_levels_are_the_figures), cmocka_unit_test(relay_label_is_the_files_name),
-      cmocka_unit_test(buckets_count_what_lies_below),       cmocka_unit_test(paths_that_cannot_be_written_say_why),
-      cmocka_unit_test(failed_write_leaves_the_old_file),    cmocka_unit_test(reader_never_finds_half_a_file),
+      cmocka_unit_test(counters_and_levels_are_the_figures),  cmocka_unit_test(relay_label_is_the_files_name),
+      cmocka_unit_test(buckets_count_what_lies_below),        cmocka_unit_test(names_and_types_are_those_of_the_page),
+      cmocka_unit_test(paths_that_cannot_be_written_say_why), cmocka_unit_test(failed_write_leaves_the_old_file),
+      cmocka_unit_test(reader_never_finds_half_a_file),
   };
   return cmocka_run_group_tests_name("metrics", tests, make_dir, remove_dir);
 }
