@@ -24,6 +24,12 @@ int64_t partition_day_start(int64_t at_us) {
   return at_us - (rest < 0 ? rest + PARTITION_DAY_US : rest);
 }
 
+int64_t partition_cut(int64_t now_us, int64_t retention_ms) {
+  int64_t yesterday_us = partition_day_start(now_us) - PARTITION_DAY_US;
+  int64_t cut_us = now_us - retention_ms * 1000;
+  return cut_us < yesterday_us ? cut_us : yesterday_us;
+}
+
 static struct tm split(int64_t at_us) {
   struct tm tm;
   int64_t rest = at_us % SECOND_US;

@@ -17,6 +17,8 @@
 /* A lock that is waited for makes those queue who come later, so the wait is short and is begun anew. */
 #define LOCK_WAIT "1s"
 #define TRIES_MAX 20
+/* Where the attachment itself keeps writers out, of the DEFAULT partition that is. */
+#define TRIES_BESIDE_DEFAULT 3
 #define FIRST_PAUSE_MS 100
 #define LONGEST_PAUSE_MS 1000
 /* For the reply of a whole script: far above what its lock waits can take together. */
@@ -212,7 +214,8 @@ int schema_script_run(const struct schema_script *script, struct pg *pg, const s
       return 0;
     }
     /* A session that is still there had its lock refused, or lost a deadlock; one that is gone is the caller's matter. */
-    if (err->class != ERR_RETRY || pg_state(pg) != PG_IDLE || tries == TRIES_MAX) {
+    if (err->class != ERR_RETRY || pg_state(pg) != PG_IDLE ||
+        tries >= (script->tries_n > 0 ? script->tries_n : TRIES_MAX)) {
       return -1;
     }
     pause_us(backoff_next_us(&backoff), stop);
@@ -332,6 +335,9 @@ int schema_load_partitions(struct pg *pg, const struct schema_relation *table, c
     item->is_default = PQgetvalue(rows, row, 3)[0] == 't';
     item->bounds.from_us = bound_or(rows, row, 4, INT64_MIN);
     item->bounds.to_us = bound_or(rows, row, 5, INT64_MAX);
+    item->kind = PQgetvalue(rows, row, 9)[0];
+    item->is_detach_pending = PQgetvalue(rows, row, 10)[0] == 't';
+    copy(item->bounds_text, sizeof item->bounds_text, PQgetvalue(rows, row, 11));
     out->has_default = out->has_default || item->is_default;
     newest = item->is_default ? newest : row;
   }
@@ -386,9 +392,11 @@ static int write_partition(struct schema_script *script, const struct schema_rel
     return -1;
   }
   /* With a DEFAULT partition the attachment locks and scans that one: not for longer than a lock may be waited for. */
-  if (beside->has_default &&
-      schema_script_add(script, "SET LOCAL statement_timeout = '" LOCK_WAIT "'", NULL, err) != 0) {
-    return -1;
+  if (beside->has_default) {
+    script->tries_n = TRIES_BESIDE_DEFAULT;
+    if (schema_script_add(script, "SET LOCAL statement_timeout = '" LOCK_WAIT "'", NULL, err) != 0) {
+      return -1;
+    }
   }
   return schema_script_add(script, embed_init_attach_sql, vars, err);
 }
