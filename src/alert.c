@@ -310,7 +310,8 @@ static void judge_transactions(struct alert *alert) {
   }
   if (step_now(alert, ALARM_TRANSACTION, view->transaction_us > alert->limits.transaction_us)) {
     log_event(LOG_WARNING, "old_transaction",
-              "a transaction has been open for long: no row version that is newer can be removed meanwhile",
+              "a transaction has been open for long: until it ends vacuum keeps what was updated since, and claims get "
+              "slower",
               LOG_STR("table", alert->table), LOG_REAL("transaction_seconds", seconds(view->transaction_us)),
               LOG_INT("pid", view->transaction_pid), LOG_STR("application_name", view->transaction_name),
               LOG_STR("role", view->transaction_role), LOG_STR("state", view->transaction_state),
