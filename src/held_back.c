@@ -38,7 +38,8 @@ int held_back_new(struct held_back **out, struct err *err) {
 static void drop(struct held_back *held_back, struct entry *entry) {
   held_back->n[entry->reason]--;
   held_back->is_param_stale = true;
-  HASH_DEL(held_back->entries, entry);
+  /* The analyzer does not follow uthash's links: it takes the last entry for one that was freed before. */
+  HASH_DEL(held_back->entries, entry); /* NOLINT(clang-analyzer-unix.Malloc) */
   free(entry);
 }
 

@@ -81,8 +81,8 @@ struct batch {
  * lanes do not hold.  One reference, the caller's. */
 must_check int batch_new(PGresult **result, int lanes_n, struct batch **out, struct err *err);
 void batch_ref(struct batch *batch);
-/* Drops one reference and sets *batch to NULL; frees with the last.  Any thread. */
-void batch_unref(struct batch **batch);
+/* Drops one reference and sets *ref to NULL; frees with the last.  Any thread. */
+void batch_unref(struct batch **ref);
 
 /* The lane of a hash: the same arithmetic as sql/claim.sql's. */
 int batch_lane_of(int64_t hash, int lanes_n);
