@@ -17,6 +17,7 @@
 
 #include "outboxd/alert.h"
 #include "outboxd/backoff.h"
+#include "outboxd/cleanup.h"
 #include "outboxd/clock.h"
 #include "outboxd/coordinator.h"
 #include "outboxd/log.h"
@@ -43,6 +44,7 @@ struct relay {
   struct queue *notes;
   struct publisher **publishers;
   struct coordinator *coordinator;
+  struct cleanup *cleanup;
   struct alert *alert;
   struct stats *stats;
 };
@@ -174,6 +176,9 @@ static int start(struct relay *relay, struct err *err) {
     rc = coordinator_start(cfg, relay->table, relay->publishers, relay->notes, relay->drain, relay->abort,
                            relay->finished, &relay->coordinator, err);
   }
+  if (rc == 0 && !cfg->has_no_cleanup) {
+    rc = cleanup_start(cfg, relay->drain, &relay->cleanup, err);
+  }
   if (rc == 0) {
     rc = alert_start(cfg, &relay->url, relay->table, relay->drain, &relay->alert, err);
   }
@@ -253,6 +258,7 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
     stop_set(relay->drain);
   }
   alert_stop(relay->alert);
+  cleanup_stop(relay->cleanup);
   if (relay->coordinator != NULL) {
     struct err why = ERR_INIT;
     status = coordinator_join(relay->coordinator, &why);
