@@ -149,8 +149,8 @@ static void names_and_types_are_those_of_the_page(void **state) {
   while (fgets(line, sizeof line, page) != NULL) {
     char name[100];
     char type[100];
-    char head[240];
     if (sscanf(line, "| `%99[a-z_]` | %99[a-z] |", name, type) == 2 && strncmp(name, "outboxd_", 8) == 0) {
+      char head[240];
       (void)snprintf(head, sizeof head, "\n# TYPE %s %s\n", name, type);
       assert_contains(text, head);
       described_n++;
