@@ -10,16 +10,21 @@ static struct stack *stack;
 
 /* -------------------------------------------------------------------------------------------------- the database */
 
+static bool are_two(const json_t *line, const void *arg) {
+  (void)arg;
+  return number(line, "lanes_n") == 2;
+}
+
 static void test_lane_without_owner(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   PGconn *owner = own_lanes();
-  struct relay *watch = start_watch(ARGS("run", QUICK, "--stale-after", "1m"));
+  struct relay *watch = start_watch(ARGS("run", QUICK, "--stale-after", "1m", "--alert-repeat", "1s"));
   wait_out(400);
   unlock_lane(owner, 3);
   unlock_lane(owner, 9);
-  const json_t *line = wait_line(watch, "lane_without_owner", "error");
+  const json_t *line = relay_wait_log(watch, "lane_without_owner", are_two, NULL, LOG_MS);
   const json_t *lanes = json_object_get(line, "lanes");
   REQUIRE(json_array_size(lanes) == 2 && json_integer_value(json_array_get(lanes, 0)) == 3 &&
               json_integer_value(json_array_get(lanes, 1)) == 9,
