@@ -14,7 +14,7 @@ static void test_nothing_is_said_when_all_is_well(void **state) {
   PGconn *owner = own_lanes();
   table_fill(conn, TABLE_INIT, TABLE, 1000, 100, 20);
   struct relay *watch = start_watch(ARGS("run", QUICK, "--stale-after", "1m"));
-  wait_out(3500); /* longer than any limit */
+  wait_out(4500); /* longer than any limit */
   require_lines(watch, 1);
   relay_stop(watch);
   require_lines(watch, 1);

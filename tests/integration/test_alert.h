@@ -44,7 +44,7 @@ static inline int setup(void **state) {
 
 static inline int watch_until_signal(const struct cfg *cfg, struct stop *stop, const sigset_t *signals,
                                      struct err *err) {
-  static const struct alert_limits limits = {.unreachable_us = 2000000, .lane_us = 1000000, .transaction_us = 2000000};
+  static const struct alert_limits limits = {.unreachable_us = 2000000, .lane_us = 3000000, .transaction_us = 2000000};
   struct url url = {0};
   struct pg *pg = NULL;
   struct table *table = NULL;

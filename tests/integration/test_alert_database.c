@@ -21,7 +21,12 @@ static void test_lane_without_owner(void **state) {
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   PGconn *owner = own_lanes();
   struct relay *watch = start_watch(ARGS("run", QUICK, "--stale-after", "1m", "--alert-repeat", "1s"));
+  /* Handing a lane on takes a moment. */
+  unlock_lane(owner, 5);
+  wait_out(800);
+  lock_lane(owner, 5);
   wait_out(400);
+  require_lines(watch, 1);
   unlock_lane(owner, 3);
   unlock_lane(owner, 9);
   const json_t *line = relay_wait_log(watch, "lane_without_owner", are_two, NULL, LOG_MS);
