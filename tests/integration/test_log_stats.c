@@ -64,25 +64,29 @@ static void test_every_claimed_message_is_accounted_for(void **state) {
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   rds_run(redis, "SET outbox:{3} x");
-  struct relay *relay = relay_start(
-      stack, ARGS("run", "--stats-every", "100ms", "--batch", "100", "--no-cleanup", "--redis-timeout", "500ms"));
+  struct relay *relay = relay_start(stack, ARGS("run", "--stats-every", "100ms", "--batch", "100", "--no-cleanup",
+                                                "--redis-timeout", "500ms", "--max-attempts", "1000"));
   relay_wait_log(relay, "lanes_changed", NULL, NULL, DRAIN_MS);
   struct writer *writer = writer_start(&(struct writer_options){
       .conninfo = stack->conninfo, .table = TABLE, .threads_n = 2, .messages_n = 0, .rate = 2000, .seed = prng_seed()});
   wait_sql_int(conn, 1, DRAIN_MS, "SELECT (count(*) > 500)::int FROM " TABLE " WHERE published_at IS NOT NULL");
   for (int i = 0; i < 3; i++) {
-    db_exec(conn,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outboxd claimer%%'");
-    relay_wait_log(relay, "session_lost", NULL, NULL, DRAIN_MS);
+    int64_t published_n = db_int(conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NOT NULL");
+    WAIT_FOR(DRAIN_MS,
+             db_int(conn, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                          "WHERE application_name LIKE 'outboxd claimer%%'") > 0,
+             "no claimer has a session");
     stack_redis_freeze(stack);
     relay_wait_log(relay, "redis_down", NULL, NULL, DRAIN_MS);
     stack_redis_thaw(stack);
     relay_wait_log(relay, "redis_up", NULL, NULL, DRAIN_MS);
+    WAIT_FOR(DRAIN_MS, db_int(conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NOT NULL") > published_n,
+             "it does not go on");
   }
   writer_stop(writer);
   writer_wait(writer, DRAIN_MS);
   rds_run(redis, "DEL outbox:{3}");
-  wait_no_pending(conn, TABLE, 10, DRAIN_MS);
+  wait_no_pending(conn, TABLE, 1000, 2 * DRAIN_MS);
   relay_stop(relay);
   struct sums sums = add_up(relay);
   double rows = (double)db_int(conn, "SELECT count(*) FROM " TABLE);
@@ -141,7 +145,7 @@ static void test_delays_show_where_they_were_made(void **state) {
           "ELSE now() END FROM generate_series(1, 100) i");
   line = next_figures(relay);
   REQUIRE_BETWEEN(line, "lag_p50_ms", 0.001, 60000);
-  REQUIRE_BETWEEN(line, "lag_p99_ms", 3600000, 3600000 * 65 / 64 + 60000);
+  REQUIRE_BETWEEN(line, "lag_p99_ms", 3600000, 3716250);
   REQUIRE_BETWEEN(line, "lag_max_ms", 3600000, 3660000);
   REQUIRE_BETWEEN(line, "claim_p99_ms", 0.001, 60000);
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
