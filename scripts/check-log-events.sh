@@ -11,6 +11,7 @@
 # "a ? b : c" (then the levels belong to the events in the same order), or as names[...].event for a table of names in the same file. A field is
 # the string that a LOG_ macro, or a function that makes a field, begins with. A call that cannot be read so is an error: write it plainly.
 set -euo pipefail
+export LC_ALL=C # sort and comm agree
 
 is_list=
 if [ "${1:-}" = --list ]; then
@@ -173,35 +174,35 @@ fi
 described=$(in_page | sort -u)
 
 status=0
-# complain TEXT: once for each line of standard input
+# complain TEXT LINES: once for each line
 complain() {
   local line
   while IFS= read -r line; do
     [ -n "$line" ] || continue
     echo "check-log-events: $1: $line" >&2
     status=1
-  done
+  done <<<"$2"
 }
-lines() { printf '%s\n' "$1" | grep -E "$2" || true; }
+lines() { grep -E "$2" <<<"$1" || true; }
+# only_in LINES OTHERS: both sorted
+only_in() { comm -23 - /dev/fd/3 <<<"$1" 3<<<"$2"; }
 
-complain "cannot be read" < <(lines "$found" '^error ')
-complain "in the sources, not in $logging" < <(comm -23 <(lines "$found" ' (level|field) ') <(lines "$described" ' (level|field) '))
-complain "in $logging, not in the sources" < <(comm -13 <(lines "$found" ' (level|field) ') <(lines "$described" ' (level|field) '))
+contract=$(lines "$found" ' (level|field) ')
+promised=$(lines "$described" ' (level|field) ')
+complain "cannot be read" "$(lines "$found" '^error ')"
+complain "in the sources, not in $logging" "$(only_in "$contract" "$promised")"
+complain "in $logging, not in the sources" "$(only_in "$promised" "$contract")"
 
 fields=$(lines "$found" ' field ' | cut -d' ' -f3 | sort -u)
 explained=$(lines "$described" ' explained ' | cut -d' ' -f3 | sort -u)
-complain "a field that $logging does not explain" < <(comm -23 <(echo "$fields") <(echo "$explained"))
-complain "a field that $logging explains and no event has" < <(comm -13 <(echo "$fields") <(echo "$explained"))
+complain "a field that $logging does not explain" "$(only_in "$fields" "$explained")"
+complain "a field that $logging explains and no event has" "$(only_in "$explained" "$fields")"
 
-# An event's name in the form that rules have it in: in quotes.
+# In rules names stand in quotes, or in a list of alternatives.
 events=$(lines "$found" ' level ' | cut -d' ' -f1 | sort -u)
 wanted=$(lines "$described" ' alert (page|ticket)$' | cut -d' ' -f1)
-complain "no rule in $alerting for the event" < <(
-  for event in $wanted; do
-    grep -qE "[\"|]${event}[\"|]" "$alerting" || echo "$event"
-  done
-)
-complain "a rule in $alerting for an event that there is not" < <(
-  grep -oE '(event|EVENT) *(=~?|==|:|in) *[\["'"'"']+[a-z_|]+' "$alerting" | grep -oE '[a-z_|]+$' | tr '|' '\n' | grep -vx event | sort -u | comm -23 - <(echo "$events")
-)
+quoted=$(grep -oE '["|][a-z_]+' "$alerting" | tr -d '"|' | sort -u)
+complain "no rule in $alerting for the event" "$(only_in "$wanted" "$quoted")"
+named=$(grep -oE '(event|EVENT) *(=~?|==|:|in) *[\["'"'"']+[a-z_|]+' "$alerting" | grep -oE '[a-z_|]+$' | tr '|' '\n' | sort -u)
+complain "a rule in $alerting for an event that there is not" "$(only_in "$(grep -vx event <<<"$named")" "$events")"
 exit $status
