@@ -5,6 +5,9 @@
 -- returns them.  All of it sees one snapshot: where fewer rows come back than fit counted, another session holds the missing ones, and
 -- the caller has to hold back the later messages of their aggregates.
 --
+-- The open batches' rows are left out by their ids when locking too.  That they are locked does not do: a batch that is given back while this
+-- runs has free rows, which are in the streams already, and nobody has read the journals again yet.
+--
 -- $1 near: where to start at the latest       $2 --max-attempts     $3 lanes to claim, NULL for all     $4 aggregate keys held back, NULL for none
 -- $5 rows at most                             $6 bytes at most      $7 text bytes expected of one stored byte of a compressed payload
 -- $8, $9 transactions that were in progress when near was passed, and above which id theirs lie       $10 ids of batches that are open, NULL for none
@@ -48,6 +51,7 @@ WHERE m.published_at IS NULL AND m.id >= (SELECT first_id FROM fit) AND m.id <= 
   AND :attempts < $2::int4
   AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
   AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+  AND ($10::int8[] IS NULL OR m.id NOT IN (SELECT unnest($10::int8[])))
 ORDER BY m.id
 LIMIT $5::int8
 FOR UPDATE OF m SKIP LOCKED
