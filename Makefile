@@ -2,6 +2,7 @@
 #
 #   make                     build/outboxd
 #   make test [T=part]       unit and integration tests; T selects programs by a part of their name
+#   make faults [DURATION=30m] [SEED=n] [FAULT=name]   faults at random, then the checker
 #   make unit | demo | lint | format | check-hardening | install | uninstall | clean
 #
 #   CC=gcc|clang   SAN=address|thread   each has a directory of its own below build/; the plain build is build/outboxd
@@ -47,6 +48,7 @@ UNIT_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 INTEGRATION_SOURCES := $(sort $(wildcard tests/integration/test_*.c))
 TESTLIB_SOURCES := $(sort $(wildcard tests/lib/*.c))
 TOOL_SOURCES := $(sort $(wildcard tests/tools/*.c))
+FAULTS_SOURCES := $(sort $(filter-out tests/faults/main.c,$(wildcard tests/faults/*.c)))
 
 OBJECTS := $(SOURCES:%.c=$(B)/obj/%.o) $(B)/obj/gen/embed.o
 MAIN_OBJECT := $(B)/obj/src/main.o
@@ -54,7 +56,10 @@ TESTLIB_OBJECTS := $(TESTLIB_SOURCES:%.c=$(B)/obj/%.o)
 UNIT_PROGRAMS := $(UNIT_SOURCES:%.c=$(B)/%)
 INTEGRATION_PROGRAMS := $(INTEGRATION_SOURCES:%.c=$(B)/%)
 TOOL_PROGRAMS := $(TOOL_SOURCES:%.c=$(B)/%)
-TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES))
+FAULTS_OBJECTS := $(FAULTS_SOURCES:%.c=$(B)/obj/%.o)
+FAULTS_PROGRAM := $(B)/tests/faults/faults
+TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES) $(FAULTS_SOURCES) \
+  tests/faults/main.c)
 CORE := $(B)/liboutboxd-core.a
 PROGRAM := $(B)/outboxd
 
@@ -110,13 +115,13 @@ LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
 
 # ---- targets
 
-.PHONY: all lib deps tests unit-programs test unit demo lint format check-hardening install uninstall clean FORCE
+.PHONY: all lib deps tests unit-programs test unit faults demo lint format check-hardening install uninstall clean FORCE
 
 all: $(PROGRAM)
 lib: $(CORE)
 
 # The packages that the goals given need; one target, so that two package managers never run side by side.
-DEPS_GROUP := $(if $(filter lint format,$(MAKECMDGOALS)),lint,$(if $(filter test tests unit unit-programs demo,$(MAKECMDGOALS)),test,build))
+DEPS_GROUP := $(if $(filter lint format,$(MAKECMDGOALS)),lint,$(if $(filter test tests unit unit-programs faults demo,$(MAKECMDGOALS)),test,build))
 deps:
 ifneq ($(DEPS),no)
 	@scripts/install-deps.sh $(DEPS_GROUP)
@@ -162,10 +167,16 @@ $(UNIT_PROGRAMS): $(B)/%: $(B)/obj/%.o $(CORE)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
 
+$(B)/tests/integration/test_faults: $(FAULTS_OBJECTS)
 $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj/%.o $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
+
+$(FAULTS_PROGRAM): $(B)/obj/tests/faults/main.o $(FAULTS_OBJECTS) $(TESTLIB_OBJECTS) $(CORE)
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 unit-programs: $(UNIT_PROGRAMS)
 tests: $(PROGRAM) $(UNIT_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS)
@@ -174,6 +185,11 @@ test: tests
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit integration
 unit: unit-programs
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit
+
+# Faults at random for a long time: tests/faults/main.c, docs/testing.md "Faults".
+faults: $(PROGRAM) $(FAULTS_PROGRAM)
+	@OUTBOXD_BIN=$(abspath $(PROGRAM)) DURATION='$(DURATION)' SEED='$(SEED)' FAULT='$(FAULT)' RELAYS='$(RELAYS)' RATE='$(RATE)' \
+	  $(FAULTS_PROGRAM)
 
 demo: tests
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/demo.sh

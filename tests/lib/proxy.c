@@ -18,23 +18,26 @@
 
 #include "fail.h"
 
-#define PAIRS_MAX 16
+#define PAIRS_MAX 64 /* those gone dark stay until both ends have closed */
 #define CHUNK_BYTES 65536
 
 struct pair {
-  int client, server; /* -1: free */
+  int client, server; /* both -1: free */
+  bool is_dark;       /* whatever is sent vanishes, for ever */
 };
 
 struct proxy {
   int listen_fd;
   int port;
   int server_port;
-  int stop_pipe[2];
+  int wake_pipe[2]; /* "x": end, "m": look at the mode again */
   pthread_t thread;
   struct pair pairs[PAIRS_MAX];
   atomic_int_fast64_t bytes[2];
   atomic_int_fast64_t left[2]; /* until the cut; -1: none is wanted */
   atomic_bool has_cut;
+  atomic_int mode;
+  atomic_int chunk_bytes;
 };
 
 static int listen_somewhere(int *port) {
@@ -63,12 +66,17 @@ static void accept_one(struct proxy *proxy) {
   int one = 1;
   int client = accept(proxy->listen_fd, NULL, NULL);
   int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  struct pair pair = {client, server};
-  if (client >= 0 && server >= 0 && connect(server, (struct sockaddr *)&addr, sizeof addr) == 0) {
+  struct pair pair = {client, server, atomic_load(&proxy->mode) == PROXY_DARK};
+  /* In the dark nobody answers: the connection is made as far as the client can see, and that is all. */
+  if (client >= 0 && server >= 0 && (pair.is_dark || connect(server, (struct sockaddr *)&addr, sizeof addr) == 0)) {
     setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     for (int i = 0; i < PAIRS_MAX; i++) {
-      if (proxy->pairs[i].client < 0) {
+      if (proxy->pairs[i].client < 0 && proxy->pairs[i].server < 0) {
+        if (pair.is_dark) {
+          close(pair.server);
+          pair.server = -1;
+        }
         proxy->pairs[i] = pair;
         return;
       }
@@ -81,7 +89,7 @@ static void accept_one(struct proxy *proxy) {
 static bool pass(struct proxy *proxy, int from, int to, enum proxy_direction direction) {
   char chunk[CHUNK_BYTES];
   int64_t left = atomic_load(&proxy->left[direction]);
-  ssize_t n = recv(from, chunk, sizeof chunk, 0);
+  ssize_t n = recv(from, chunk, (size_t)atomic_load(&proxy->chunk_bytes), 0);
   bool is_cut;
   if (n <= 0)
     return false;
@@ -105,33 +113,67 @@ static bool pass(struct proxy *proxy, int from, int to, enum proxy_direction dir
   return true;
 }
 
+/* Throws away what one end sent; when that end has closed, closes it and leaves the other as it is. */
+static void swallow(int *fd) {
+  char chunk[CHUNK_BYTES];
+  if (recv(*fd, chunk, sizeof chunk, 0) <= 0) {
+    close(*fd);
+    *fd = -1;
+  }
+}
+
+static void serve_pair(struct proxy *proxy, struct pair *pair, bool has_client, bool has_server) {
+  if (pair->is_dark) {
+    if (has_client)
+      swallow(&pair->client);
+    if (has_server)
+      swallow(&pair->server);
+  } else if ((has_client && !pass(proxy, pair->client, pair->server, PROXY_TO_SERVER)) ||
+             (has_server && !pass(proxy, pair->server, pair->client, PROXY_TO_CLIENT))) {
+    close_pair(pair);
+  }
+}
+
+/* False: end. */
+static bool read_wake(struct proxy *proxy) {
+  char what;
+  if (read(proxy->wake_pipe[0], &what, 1) != 1 || what == 'x')
+    return false;
+  for (int i = 0; i < PAIRS_MAX && atomic_load(&proxy->mode) == PROXY_DARK; i++)
+    proxy->pairs[i].is_dark = true;
+  return true;
+}
+
 static void *run(void *arg) {
   struct proxy *proxy = arg;
   for (;;) {
-    struct pollfd fds[2 + 2 * PAIRS_MAX] = {{.fd = proxy->stop_pipe[0], .events = POLLIN},
-                                            {.fd = proxy->listen_fd, .events = POLLIN}};
+    bool is_stalled = atomic_load(&proxy->mode) == PROXY_STALL;
+    struct pollfd fds[2 + 2 * PAIRS_MAX] = {{.fd = proxy->wake_pipe[0], .events = POLLIN},
+                                            {.fd = is_stalled ? -1 : proxy->listen_fd, .events = POLLIN}};
     for (int i = 0; i < PAIRS_MAX; i++) {
-      fds[2 + 2 * i] = (struct pollfd){.fd = proxy->pairs[i].client, .events = POLLIN};
-      fds[3 + 2 * i] = (struct pollfd){.fd = proxy->pairs[i].server, .events = POLLIN};
+      fds[2 + 2 * i] = (struct pollfd){.fd = is_stalled ? -1 : proxy->pairs[i].client, .events = POLLIN};
+      fds[3 + 2 * i] = (struct pollfd){.fd = is_stalled ? -1 : proxy->pairs[i].server, .events = POLLIN};
     }
     if (poll(fds, 2 + 2 * PAIRS_MAX, -1) < 0 && errno != EINTR)
       break;
-    if (fds[0].revents != 0)
-      break;
-    for (int i = 0; i < PAIRS_MAX; i++) {
-      struct pair *pair = &proxy->pairs[i];
-      if (pair->client < 0)
-        continue;
-      if ((fds[2 + 2 * i].revents != 0 && !pass(proxy, pair->client, pair->server, PROXY_TO_SERVER)) ||
-          (fds[3 + 2 * i].revents != 0 && !pass(proxy, pair->server, pair->client, PROXY_TO_CLIENT)))
-        close_pair(pair);
+    if (fds[0].revents != 0) {
+      if (!read_wake(proxy))
+        break;
+      continue;
     }
+    for (int i = 0; i < PAIRS_MAX; i++)
+      serve_pair(proxy, &proxy->pairs[i], fds[2 + 2 * i].revents != 0, fds[3 + 2 * i].revents != 0);
     if (fds[1].revents != 0)
       accept_one(proxy);
   }
   for (int i = 0; i < PAIRS_MAX; i++)
     close_pair(&proxy->pairs[i]);
   return NULL;
+}
+
+static void wake(struct proxy *proxy, char what) {
+  if (write(proxy->wake_pipe[1], &what, 1) != 1)
+    FAIL("proxy: %s", strerror(errno));
 }
 
 struct proxy *proxy_start(int server_port) {
@@ -141,20 +183,21 @@ struct proxy *proxy_start(int server_port) {
   proxy->server_port = server_port;
   proxy->listen_fd = listen_somewhere(&proxy->port);
   for (int i = 0; i < PAIRS_MAX; i++)
-    proxy->pairs[i] = (struct pair){-1, -1};
+    proxy->pairs[i] = (struct pair){-1, -1, false};
   atomic_init(&proxy->left[0], -1);
   atomic_init(&proxy->left[1], -1);
-  if (pipe2(proxy->stop_pipe, O_CLOEXEC) != 0 || pthread_create(&proxy->thread, NULL, run, proxy) != 0)
+  atomic_init(&proxy->mode, PROXY_PASS);
+  atomic_init(&proxy->chunk_bytes, CHUNK_BYTES);
+  if (pipe2(proxy->wake_pipe, O_CLOEXEC) != 0 || pthread_create(&proxy->thread, NULL, run, proxy) != 0)
     FAIL("proxy: %s", strerror(errno));
   return proxy;
 }
 
 void proxy_stop(struct proxy *proxy) {
-  if (write(proxy->stop_pipe[1], "x", 1) != 1)
-    FAIL("proxy: %s", strerror(errno));
+  wake(proxy, 'x');
   pthread_join(proxy->thread, NULL);
-  close(proxy->stop_pipe[0]);
-  close(proxy->stop_pipe[1]);
+  close(proxy->wake_pipe[0]);
+  close(proxy->wake_pipe[1]);
   close(proxy->listen_fd);
   free(proxy);
 }
@@ -173,4 +216,13 @@ void proxy_cut_after(struct proxy *proxy, enum proxy_direction direction, int64_
 
 bool proxy_has_cut(struct proxy *proxy) {
   return atomic_load(&proxy->has_cut);
+}
+
+void proxy_set_mode(struct proxy *proxy, enum proxy_mode mode) {
+  atomic_store(&proxy->mode, mode);
+  wake(proxy, 'm');
+}
+
+void proxy_set_chunk(struct proxy *proxy, int bytes) {
+  atomic_store(&proxy->chunk_bytes, bytes > 0 ? bytes : CHUNK_BYTES);
 }

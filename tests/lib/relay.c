@@ -285,12 +285,25 @@ void relay_kill(struct relay *relay) {
   relay_wait(relay, 10000);
 }
 
-void relay_end_all(void) {
-  while (relays_n > 0) {
-    struct relay *relay = relays[--relays_n];
-    proc_stop(&relay->proc);
-    json_decref(relay->lines);
-    free(relay->is_returned);
-    free(relay);
+static void end(struct relay *relay) {
+  proc_stop(&relay->proc);
+  json_decref(relay->lines);
+  free(relay->is_returned);
+  free(relay);
+}
+
+void relay_forget(struct relay **relay) {
+  for (int i = 0; i < relays_n; i++) {
+    if (relays[i] == *relay) {
+      relays[i] = relays[--relays_n];
+      break;
+    }
   }
+  end(*relay);
+  *relay = NULL;
+}
+
+void relay_end_all(void) {
+  while (relays_n > 0)
+    end(relays[--relays_n]);
 }

@@ -60,6 +60,9 @@ const json_t *relay_lines(struct relay *relay);
 char *relay_text(struct relay *relay);
 char *relay_stdout(struct relay *relay);
 
+/* Forgets a relay that has ended (its log stays), sets *relay to NULL: for runs with more relays than a test may have at a time. */
+void relay_forget(struct relay **relay);
+
 /* Ends all that still run (SIGKILL) and frees them: at the end of each test. */
 void relay_end_all(void);
 

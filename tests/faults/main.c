@@ -1,0 +1,66 @@
+/*
+ * faults: the long form of the fault tests, as a command (make faults).
+ *
+ * Environment: DURATION  how long (30m; s, m, h)     SEED   repeat a run          FAULT   only this one, again and again ("list": their names)
+ *              RELAYS    1 or 2 (2)                  RATE   messages a second (1000)
+ * Exit status: 0 nothing wrong, 2 something is wrong or could not be done; then everything is kept.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "faults.h"
+#include "wait.h"
+
+static const char *setting(const char *name, const char *otherwise) {
+  const char *value = getenv(name);
+  return value != NULL && value[0] != '\0' ? value : otherwise;
+}
+
+static int64_t duration_ms(const char *text) {
+  char *end;
+  double value = strtod(text, &end);
+  double factor = strcmp(end, "h") == 0 ? 3600 : strcmp(end, "m") == 0 ? 60 : strcmp(end, "s") == 0 ? 1 : 0;
+  REQUIRE(end != text && factor > 0 && value > 0, "DURATION is \"%s\": it takes a number and s, m or h", text);
+  return (int64_t)(value * factor * 1000);
+}
+
+static void list_kinds(void) {
+  for (int i = 0; i < faults_kinds_n; i++)
+    puts(faults_kinds[i].name);
+}
+
+int main(void) {
+  const char *name = setting("FAULT", NULL);
+  const struct fault *only = name != NULL ? faults_find(name) : NULL;
+  struct faults_options options = {.relays_n = atoi(setting("RELAYS", "2")), .rate = atoi(setting("RATE", "1000"))};
+
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (name != NULL && strcmp(name, "list") == 0) {
+    list_kinds();
+    return 0;
+  }
+  REQUIRE(name == NULL || only != NULL, "there is no fault \"%s\"; FAULT=list names them", name);
+  if (getenv("SEED") != NULL && getenv("SEED")[0] != '\0')
+    setenv("TEST_SEED", getenv("SEED"), 1);
+  options.seed = prng_seed();
+  int64_t length_ms = duration_ms(setting("DURATION", "30m"));
+  struct stack *stack = stack_start(&faults_stack_options);
+  struct faults *faults = faults_begin(stack, &options);
+  struct prng prng = {.state = options.seed};
+  int64_t end_ms = wait_now_ms() + length_ms;
+  while (wait_now_ms() < end_ms) {
+    uint64_t step_seed = prng_next(&prng);
+    if (only != NULL)
+      faults_step(faults, &only, 1, step_seed, true);
+    else
+      faults_random_step(faults, step_seed);
+  }
+  faults_end(faults);
+  relay_end_all();
+  writer_end_all();
+  stack_stop(stack, false);
+  return 0;
+}
