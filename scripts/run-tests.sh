@@ -5,7 +5,7 @@
 #
 # Environment: BUILD      directory of the build under test (build)
 #              T          only programs with this in their name
-#              JOBS       integration programs that run side by side (2); units run one after the other
+#              JOBS       integration programs that run side by side (3: they wait more than they compute); units run one after the other
 #              TEST_TIMEOUT  seconds for each program (300)
 #              OUTBOXD_BIN   the relay that integration tests start ($BUILD/outboxd)
 #
@@ -14,7 +14,7 @@ set -uo pipefail
 
 BUILD=${BUILD:-build}
 T=${T:-}
-JOBS=${JOBS:-2}
+JOBS=${JOBS:-3}
 TEST_TIMEOUT=${TEST_TIMEOUT:-300}
 BUILD=$(realpath "$BUILD") || exit 1
 export OUTBOXD_BIN=${OUTBOXD_BIN:-$BUILD/outboxd}

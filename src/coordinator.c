@@ -237,8 +237,8 @@ static void use_lease(struct coordinator *c, int64_t now_us) {
   if (lease_state(c->lease) != LEASE_READY) {
     return;
   }
-  /* A process without lanes sees nothing; with --until-empty it has to ask whether there is anything left for the others. */
-  bool has_no_view = c->cfg->is_until_empty && c->active_n == 0 && c->phase == PHASE_RUN && now_us >= c->next_left_us;
+  /* A process that gets no lane sees nothing; with --until-empty it has to ask whether there is anything left for the others. */
+  bool has_no_view = c->cfg->is_until_empty && c->has_no_share && c->phase == PHASE_RUN && now_us >= c->next_left_us;
   if (c->is_left_asked || has_no_view) {
     c->next_left_us = now_us + LEFT_EVERY_US;
     const struct buf *held = NULL;
@@ -368,7 +368,7 @@ static int64_t next_deadline_us(const struct coordinator *c) {
     at_us = earliest(at_us, c->lease_retry_us);
   } else if (lease_state(c->lease) == LEASE_READY) {
     at_us = earliest(at_us, c->next_fleet_us);
-    if (c->cfg->is_until_empty && c->active_n == 0) {
+    if (c->cfg->is_until_empty && c->has_no_share) {
       at_us = earliest(at_us, c->next_left_us);
     }
   }

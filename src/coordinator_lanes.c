@@ -142,6 +142,7 @@ void lanes_on_fleet(struct coordinator *c, int64_t now_us) {
   for (int i = 0; i < c->cfg->lanes_n; i++) {
     owned_n += lease_owns(c->lease, i);
   }
+  c->has_no_share = share_n == 0;
   if (owned_n > share_n && !c->is_leaving) {
     for (int i = c->cfg->lanes_n - 1; i >= 0 && owned_n > share_n; i--) {
       if (lease_owns(c->lease, i)) {

@@ -56,7 +56,7 @@ static void add(PGconn *conn, const char *type, const char *id, const char *even
 }
 
 static void relay_until_empty(const char *stream) {
-  struct relay *relay = relay_start(stack, ARGS("run", "--until-empty", "--stream", stream));
+  struct relay *relay = relay_start(stack, ARGS("run", "--until-empty", "--no-cleanup", "--stream", stream));
   int status = relay_wait(relay, RUN_MS);
   REQUIRE(status == 0, "outboxd run --until-empty ended with %d", status);
 }
