@@ -45,8 +45,8 @@ static void note_made(void *arg, const struct schema_partition *made) {
 
 static int make_ahead(struct cleanup *c, const struct cleanup_rights *rights, struct err *err) {
   int granted_n = 0;
-  char text[4 * SCHEMA_FULL_NAME_BYTES];
   if (!rights->can_create) {
+    char text[4 * SCHEMA_FULL_NAME_BYTES];
     (void)snprintf(
         text, sizeof text,
         "%s may not make tables in schema %s, so no partitions are made ahead: GRANT CREATE ON SCHEMA %s TO %s",

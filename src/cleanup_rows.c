@@ -18,7 +18,7 @@
 /* 1 MiB of a table at a time: some thousand rows. */
 #define BATCH_BLOCKS 128
 /* The pause after a batch, in times that the batch took: what relays and applications have for themselves. */
-#define PAUSE_TIMES 5
+#define PAUSE_TIMES 9
 #define PAUSE_MAX_US INT64_C(2000000)
 /* A walk over all blocks of processed_messages comes no more often than in so many parts of its retention. */
 #define PROCESSED_PARTS 10
@@ -98,10 +98,10 @@ static int walk_blocks(struct cleanup *c, uint32_t oid, const struct sql_var *va
 
 int cleanup_rows(struct cleanup *c, const struct cleanup_rights *rights, struct err *err) {
   char table[SCHEMA_FULL_NAME_BYTES];
-  char text[4 * SCHEMA_FULL_NAME_BYTES];
   int64_t now_us = 0;
   schema_quote_name(&c->table.name, table);
   if (!rights->can_delete) {
+    char text[4 * SCHEMA_FULL_NAME_BYTES];
     (void)snprintf(text, sizeof text, "%s may not delete from %s, so nothing is cleaned up: GRANT DELETE ON %s TO %s",
                    rights->user, c->shown, c->shown, rights->user);
     say_off(c, "delete", c->shown, text);
