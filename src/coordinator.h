@@ -82,7 +82,7 @@ struct coordinator {
   int64_t lease_retry_us;
   int64_t next_fleet_us;
   bool is_left_asked;       /* --until-empty: the question waits for the lease */
-  bool has_no_share;    /* there are more processes than lanes, and none for us */
+  bool has_no_share;        /* there are more processes than lanes, and none for us */
   int64_t next_left_us;     /* --until-empty without lanes: when to ask again */
   int64_t postgres_down_us; /* since when no session could be had; 0: it answers */
 

@@ -8,9 +8,10 @@
 
 #include <stdint.h>
 
-#define LOCKS_GATE 0x10000   /* + lane: exclusive, the owner's lease session */
-#define LOCKS_USE 0x20000    /* + lane: shared, each claimer of the owner; exclusive for an instant while the lane is taken */
-#define LOCKS_MEMBER 0x30000 /* shared, every process's lease session */
+#define LOCKS_GATE 0x10000 /* + lane: exclusive, the owner's lease session */
+#define LOCKS_USE \
+  0x20000 /* + lane: shared, each claimer of the owner; exclusive for an instant while the lane is taken */
+#define LOCKS_MEMBER 0x30000      /* shared, every process's lease session */
 #define LOCKS_MAINTENANCE 0x50000 /* exclusive, the cleanup session of the one process that maintains the table */
 #define LOCKS_LANE_MASK 0xffff
 

@@ -12,7 +12,14 @@
 #include "outboxd/buf.h"
 #include "outboxd/err.h"
 
-enum pgarray_type { PGARRAY_INT4 = 23, PGARRAY_INT8 = 20, PGARRAY_TEXT = 25, PGARRAY_TID = 27, PGARRAY_OID = 26, PGARRAY_XID8 = 5069 };
+enum pgarray_type {
+  PGARRAY_INT4 = 23,
+  PGARRAY_INT8 = 20,
+  PGARRAY_TEXT = 25,
+  PGARRAY_TID = 27,
+  PGARRAY_OID = 26,
+  PGARRAY_XID8 = 5069
+};
 
 /* Starts a one-dimensional array of n elements at the end of buf; exactly n appends have to follow.  n may be 0.  ERR_RETRY on no memory. */
 must_check int pgarray_begin(struct buf *buf, enum pgarray_type type, int n, struct err *err);

@@ -47,7 +47,7 @@ must_check int schema_settings(char **out, struct err *err);
 /* Statements to be run in one transaction. */
 struct schema_script {
   int n;
-  int tries_n; /* how often a lock that is refused is tried for; 0: for about half a minute */
+  int tries_n;                         /* how often a lock that is refused is tried for; 0: for about half a minute */
   char *statements[SCHEMA_SCRIPT_MAX]; /* owned */
 };
 

@@ -67,7 +67,7 @@ static void test_dead_messages(void **state) {
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   PGconn *owner = own_lanes();
-  insert(conn, "a", 4, "now()");
+  insert(conn, "a", 4, "now() + interval '1 minute'");
   struct relay *watch =
       start_watch(ARGS("run", QUICK, "--stale-after", "2s", "--max-attempts", "5", "--alert-repeat", "1s"));
   wait_out(600);
