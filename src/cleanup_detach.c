@@ -410,6 +410,8 @@ static int remove_concurrently(struct cleanup *c, struct cleanup_leaving *leavin
     }
     if (state != STATE_DETACHED) {
       *fate = why->class == ERR_RETRY ? CLEANUP_BUSY : CLEANUP_REFUSED;
+      (void)err_wrap(why,
+                     *fate == CLEANUP_BUSY ? "the detach gave way, or waited for too long" : "the detach was refused");
       return 0;
     }
   }
