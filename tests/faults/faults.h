@@ -116,7 +116,7 @@ struct check_report faults_check(struct faults *faults);
 /* Checks when there is a load, stops the relays, prints the summary, frees. */
 void faults_end(struct faults *faults);
 
-void faults_start_relay(struct faults *faults, int slot);
+void faults_start_relay(struct faults *faults, int index);
 /* Milliseconds until all that is pending now is published, and one more that is written from now on (*first_ms). */
 int64_t faults_wait_recovery(struct faults *faults, int64_t *first_ms);
 /* Both servers as the driver reaches them: false when the server is down, frozen, or refuses. */

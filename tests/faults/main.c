@@ -43,8 +43,9 @@ int main(void) {
     return 0;
   }
   REQUIRE(name == NULL || only != NULL, "there is no fault \"%s\"; FAULT=list names them", name);
-  if (getenv("SEED") != NULL && getenv("SEED")[0] != '\0')
-    setenv("TEST_SEED", getenv("SEED"), 1);
+  const char *seed = setting("SEED", NULL);
+  if (seed != NULL)
+    setenv("TEST_SEED", seed, 1);
   options.seed = prng_seed();
   int64_t length_ms = duration_ms(setting("DURATION", "30m"));
   struct stack *stack = stack_start(&faults_stack_options);

@@ -45,7 +45,7 @@ bool wait_next(struct wait *wait) {
 }
 
 void wait_out(int64_t ms) {
-  int64_t end_ms = wait_now_ms() + wait_scaled_ms(ms);
+  int64_t end_ms = wait_now_ms() + ms;
   for (int64_t now_ms = wait_now_ms(); now_ms < end_ms; now_ms = wait_now_ms()) {
     pause_for(end_ms - now_ms);
   }

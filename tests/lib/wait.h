@@ -45,7 +45,8 @@ void wait_sql_int(PGconn *conn, int64_t expected, int64_t timeout_ms, const char
 /* Until no row of table is pending (published_at null), dead ones (attempts >= max_attempts) aside. */
 void wait_no_pending(PGconn *conn, const char *table, int max_attempts, int64_t timeout_ms);
 
-/* Lets ms (scaled) pass: for tests that show that something does not happen meanwhile, never to synchronise. */
+/* Lets ms pass, whatever $TEST_SLOW says: it has to fit options that are not scaled.  For tests that show that something does not happen
+ * meanwhile, never to synchronise. */
 void wait_out(int64_t ms);
 
 #endif
