@@ -19,9 +19,7 @@ WITH bounds AS MATERIALIZED (
 ), look AS MATERIALIZED (
   SELECT m.id, :look_bytes AS bytes
   FROM :table m
-  WHERE m.published_at IS NULL AND m.id > (SELECT start_id FROM bounds) AND :attempts < $2::int4
-    AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
-    AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+  WHERE :claimable AND m.id > (SELECT start_id FROM bounds)
     AND ($10::int8[] IS NULL OR m.id NOT IN (SELECT unnest($10::int8[])))
   ORDER BY m.id
   LIMIT $5::int8
@@ -47,10 +45,7 @@ SELECT m.tableoid, m.ctid, m.id::int8, m.message_id::text, m.aggregate_type::tex
        (SELECT looked_n FROM fit), (SELECT fit_n FROM fit), statement_timestamp(),
        CASE WHEN m.id = (SELECT first_id FROM fit) THEN (SELECT snapshot FROM bounds) END:headers
 FROM :table m
-WHERE m.published_at IS NULL AND m.id >= (SELECT first_id FROM fit) AND m.id <= (SELECT last_id FROM fit)
-  AND :attempts < $2::int4
-  AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
-  AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+WHERE :claimable AND m.id >= (SELECT first_id FROM fit) AND m.id <= (SELECT last_id FROM fit)
   AND ($10::int8[] IS NULL OR m.id NOT IN (SELECT unnest($10::int8[])))
 ORDER BY m.id
 LIMIT $5::int8

@@ -3,9 +3,7 @@
 WITH free AS MATERIALIZED (
   SELECT m.id
   FROM :table m
-  WHERE m.published_at IS NULL AND m.id > $1::int8 AND :attempts < $2::int4
-    AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
-    AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+  WHERE :claimable AND m.id > $1::int8
     AND ($6::int8[] IS NULL OR m.id NOT IN (SELECT unnest($6::int8[])))
   ORDER BY m.id
   LIMIT $5::int8
@@ -13,9 +11,7 @@ WITH free AS MATERIALIZED (
 ), pending AS MATERIALIZED (
   SELECT m.id::int8 AS id, :aggregate_key AS key
   FROM :table m
-  WHERE m.published_at IS NULL AND m.id > $1::int8 AND :attempts < $2::int4
-    AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
-    AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+  WHERE :claimable AND m.id > $1::int8
     AND ($6::int8[] IS NULL OR m.id NOT IN (SELECT unnest($6::int8[])))
   ORDER BY m.id
   LIMIT $5::int8

@@ -2,9 +2,7 @@
 -- return are held by another session.  Parameters 2 to 5 as in claim.sql.
 SELECT m.id::int8, :aggregate_key
 FROM :table m
-WHERE m.published_at IS NULL AND m.id > $1::int8 AND :attempts < $2::int4
-  AND ($3::int4[] IS NULL OR :lane = ANY ($3::int4[]))
-  AND ($4::int8[] IS NULL OR :aggregate_key NOT IN (SELECT unnest($4::int8[])))
+WHERE :claimable AND m.id > $1::int8
   AND ($7::int8[] IS NULL OR m.id NOT IN (SELECT unnest($7::int8[])))
   AND m.id <= $6::int8
 ORDER BY m.id

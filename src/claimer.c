@@ -24,7 +24,6 @@ struct claimer {
   bool is_in_transaction; /* CLAIMER_TOUCHING: which of READY and OPEN to go back to */
   const struct cfg *cfg;
   struct table *table;
-  int index;
   bool *lanes;        /* use locks this session holds */
   bool *lanes_wanted; /* CLAIMER_SYNCING: what it will hold */
   int64_t last_sent_us;
@@ -72,7 +71,7 @@ static void set_state(struct claimer *claimer, enum claimer_state state) {
   claimer->state = state;
 }
 
-int claimer_new(const struct cfg *cfg, struct table *table, int index, struct claimer **out, struct err *err) {
+int claimer_new(const struct cfg *cfg, struct table *table, struct claimer **out, struct err *err) {
   *out = NULL;
   struct claimer *claimer = calloc(1, sizeof *claimer);
   if (claimer == NULL) {
@@ -80,7 +79,6 @@ int claimer_new(const struct cfg *cfg, struct table *table, int index, struct cl
   }
   claimer->cfg = cfg;
   claimer->table = table;
-  claimer->index = index;
   claimer->state = CLAIMER_CLOSED;
   claimer->lanes = calloc((size_t)cfg->lanes_n, sizeof *claimer->lanes);
   claimer->lanes_wanted = calloc((size_t)cfg->lanes_n, sizeof *claimer->lanes_wanted);
@@ -368,7 +366,6 @@ static enum claimer_event on_claimed(struct claimer *claimer, int64_t now_us, st
     return CLAIMER_EV_LOST;
   }
   struct batch *batch = claimer->batch;
-  batch->claimer = claimer->index;
   batch->claimed_us = now_us;
   int fit_n = batch->n > 0 ? pg_get_int32(batch->result, 0, COL_FIT_N) : 0;
   switch (look(claimer, fit_n, now_us, err)) {

@@ -485,7 +485,7 @@ int coordinator_start(const struct cfg *cfg, struct table *table, struct publish
   }
   for (int i = 0; i < cfg->claimers_n; i++) {
     c->seats[i].backoff = (struct backoff){.first_ms = RECONNECT_FIRST_MS, .max_ms = RECONNECT_MAX_MS};
-    if (claimer_new(cfg, table, i, &c->seats[i].claimer, err) != 0) {
+    if (claimer_new(cfg, table, &c->seats[i].claimer, err) != 0) {
       goto fail;
     }
   }

@@ -181,17 +181,17 @@ static void hold_back_locked(struct coordinator *c, int index, int64_t now_us) {
   }
 }
 
-/* Hands a batch's runs to their publishers. */
-static void dispatch(struct coordinator *c, struct batch *batch) {
-  for (int p = 0; p < c->cfg->publishers_n; p++) {
-    bool has_runs = false;
-    for (int r = 0; r < batch->runs_n && !has_runs; r++) {
-      has_runs = batch->runs[r].lane % c->cfg->publishers_n == p;
-    }
-    if (has_runs) {
-      batch->parts_open_n++;
+static bool has_runs_of(const struct coordinator *c, const struct batch *batch, int publisher) {
+  for (int r = 0; r < batch->runs_n; r++) {
+    if (batch->runs[r].lane % c->cfg->publishers_n == publisher) {
+      return true;
     }
   }
+  return false;
+}
+
+/* Hands a batch's runs to their publishers. */
+static void dispatch(struct coordinator *c, struct batch *batch) {
   if (!c->is_epoch_told) {
     for (int p = 0; p < c->cfg->publishers_n; p++) {
       coordinator_push_job(c, p, (struct job){.kind = JOB_EPOCH, .epoch = c->epoch});
@@ -199,11 +199,9 @@ static void dispatch(struct coordinator *c, struct batch *batch) {
     c->is_epoch_told = true;
   }
   for (int p = 0; p < c->cfg->publishers_n; p++) {
-    for (int r = 0; r < batch->runs_n; r++) {
-      if (batch->runs[r].lane % c->cfg->publishers_n == p) {
-        coordinator_push_job(c, p, (struct job){.kind = JOB_PUBLISH, .epoch = c->epoch, .batch = batch});
-        break;
-      }
+    if (has_runs_of(c, batch, p)) {
+      batch->parts_open_n++; /* answers are notes, read by this thread: none is counted before all are */
+      coordinator_push_job(c, p, (struct job){.kind = JOB_PUBLISH, .epoch = c->epoch, .batch = batch});
     }
   }
 }
@@ -332,12 +330,9 @@ static void tell_settled(struct coordinator *c, struct batch *batch) {
     }
   }
   for (int p = 0; p < c->cfg->publishers_n; p++) {
-    for (int r = 0; r < batch->runs_n; r++) {
-      if (batch->runs[r].lane % c->cfg->publishers_n == p) {
-        batch_ref(batch);
-        coordinator_push_job(c, p, (struct job){.kind = JOB_SETTLED, .epoch = c->epoch, .batch = batch});
-        break;
-      }
+    if (has_runs_of(c, batch, p)) {
+      batch_ref(batch);
+      coordinator_push_job(c, p, (struct job){.kind = JOB_SETTLED, .epoch = c->epoch, .batch = batch});
     }
   }
 }

@@ -180,14 +180,14 @@ void lanes_on_fleet(struct coordinator *c, int64_t now_us) {
 }
 
 void lanes_on_taken(struct coordinator *c) {
-  bool is_any = false;
+  bool is_any_new = false;
   for (int i = 0; i < c->cfg->lanes_n; i++) {
     if (lease_owns(c->lease, i) && c->lanes[i].state == OWNED_NOT) {
       set_state(c, i, OWNED_JOINING);
-      is_any = true;
+      is_any_new = true;
     }
   }
-  if (is_any) {
+  if (is_any_new) {
     coordinator_want_drain(c);
   }
 }
@@ -229,14 +229,21 @@ void lanes_on_released(struct coordinator *c) {
   c->is_leaving = false;
 }
 
-bool lanes_want_epoch(const struct coordinator *c, int64_t now_us) {
-  bool is_any_ready = false;
-  bool is_any_under_way = false;
+static bool is_any(const struct coordinator *c, enum owned_state a, enum owned_state b) {
   for (int i = 0; i < c->cfg->lanes_n; i++) {
-    is_any_ready = is_any_ready || c->lanes[i].state == OWNED_READY;
-    is_any_under_way = is_any_under_way || c->lanes[i].state == OWNED_READING || c->lanes[i].state == OWNED_CHECKING;
+    if (c->lanes[i].state == a || c->lanes[i].state == b) {
+      return true;
+    }
   }
-  return is_any_ready && (!is_any_under_way || now_us - c->taking_since_us > TAKE_PATIENCE_US);
+  return false;
+}
+
+static bool is_taking_over(const struct coordinator *c) {
+  return is_any(c, OWNED_READING, OWNED_CHECKING);
+}
+
+bool lanes_want_epoch(const struct coordinator *c, int64_t now_us) {
+  return is_any(c, OWNED_READY, OWNED_READY) && (!is_taking_over(c) || now_us - c->taking_since_us > TAKE_PATIENCE_US);
 }
 
 static void log_lanes(const struct coordinator *c) {
@@ -337,11 +344,7 @@ void lanes_on_pending(struct coordinator *c) {
 
 void lanes_act(struct coordinator *c, int64_t now_us) {
   struct err err = ERR_INIT;
-  bool is_any_under_way = false;
-  for (int i = 0; i < c->cfg->lanes_n; i++) {
-    is_any_under_way = is_any_under_way || c->lanes[i].state == OWNED_READING || c->lanes[i].state == OWNED_CHECKING;
-  }
-  if (!is_any_under_way) {
+  if (!is_taking_over(c)) {
     c->taking_since_us = now_us;
   }
   for (int i = 0; i < c->cfg->lanes_n; i++) {

@@ -400,10 +400,6 @@ bool lease_owns(const struct lease *lease, int lane) {
   return lease->lanes[lane];
 }
 
-const bool *lease_lanes(const struct lease *lease) {
-  return lease->lanes;
-}
-
 const struct fleet *lease_fleet(const struct lease *lease) {
   return &lease->fleet;
 }

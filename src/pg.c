@@ -544,24 +544,6 @@ int pg_connect(struct pg *pg, const struct stop *stop, struct err *err) {
 
 /* -------------------------------------------------------------------------------------------------- values */
 
-static char *quote(const struct pg *pg, const char *text, char *(*by)(PGconn *, const char *, size_t)) {
-  if (pg->conn == NULL) {
-    return NULL;
-  }
-  char *quoted = by(pg->conn, text, strlen(text));
-  char *copy = quoted != NULL ? strdup(quoted) : NULL;
-  PQfreemem(quoted);
-  return copy;
-}
-
-char *pg_quote_identifier(const struct pg *pg, const char *text) {
-  return quote(pg, text, PQescapeIdentifier);
-}
-
-char *pg_quote_literal(const struct pg *pg, const char *text) {
-  return quote(pg, text, PQescapeLiteral);
-}
-
 int64_t pg_get_int64(const PGresult *result, int row, int column) {
   const unsigned char *bytes = (const unsigned char *)PQgetvalue(result, row, column);
   uint64_t value = 0;

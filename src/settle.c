@@ -205,6 +205,18 @@ static void add_step(struct settle *settle, struct pg_step *steps, struct pg_ste
   settle->steps_n++;
 }
 
+static void add_update(struct settle *settle, struct pg_step *steps, const char *name, int params_n,
+                       const char *const *values, const int *lengths, long expected, const char *leaf) {
+  add_step(settle, steps,
+           (struct pg_step){.kind = PG_EXECUTE,
+                            .name = name,
+                            .params_n = params_n,
+                            .values = values,
+                            .lengths = lengths,
+                            .formats = binary_formats},
+           expected, leaf);
+}
+
 int settle_next(struct settle *settle, struct settle_prepared *prepared, struct pg_step *steps, struct err *err) {
   settle->steps_n = 0;
   if (settle->is_committed) {
@@ -225,24 +237,12 @@ int settle_next(struct settle *settle, struct settle_prepared *prepared, struct 
                leaf->name);
     }
     if (group->published_n > 0) {
-      add_step(settle, steps,
-               (struct pg_step){.kind = PG_EXECUTE,
-                                .name = group->published_name,
-                                .params_n = 1,
-                                .values = group->published_values,
-                                .lengths = group->published_lengths,
-                                .formats = binary_formats},
-               group->published_n, leaf->name);
+      add_update(settle, steps, group->published_name, 1, group->published_values, group->published_lengths,
+                 group->published_n, leaf->name);
     }
     if (group->failed_n > 0) {
-      add_step(settle, steps,
-               (struct pg_step){.kind = PG_EXECUTE,
-                                .name = group->failed_name,
-                                .params_n = 2,
-                                .values = group->failed_values,
-                                .lengths = group->failed_lengths,
-                                .formats = binary_formats},
-               group->failed_n, leaf->name);
+      add_update(settle, steps, group->failed_name, 2, group->failed_values, group->failed_lengths, group->failed_n,
+                 leaf->name);
     }
   }
   if (settle->next == settle->groups_n) {

@@ -152,10 +152,16 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
 #pragma GCC diagnostic pop
   (void)snprintf(look, sizeof look, "(%s%s%s)", payload_look, table->has_headers ? " + " : "", headers_look);
 
+  const char *attempts = may_be_null(is_nullable, "attempts") ? "coalesce(m.attempts, 0)::int4" : "m.attempts::int4";
+  const struct sql_var row_vars[] = {{"attempts", attempts}, {"lane", lane}, {"aggregate_key", key}, {NULL, NULL}};
+  char *claimable = NULL;
+  if (sql_expand(embed_claimable_sql, row_vars, &claimable, err) != 0) {
+    return -1;
+  }
   const struct sql_var vars[] = {
       {"table", table->name},
-      {"attempts", may_be_null(is_nullable, "attempts") ? "coalesce(m.attempts, 0)::int4" : "m.attempts::int4"},
-      {"lane", lane},
+      {"claimable", claimable},
+      {"attempts", attempts},
       {"lane_hash", hash},
       {"aggregate_key", key},
       {"look_bytes", look},
@@ -172,12 +178,12 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
       {embed_passed_sql, &table->passed},       {embed_still_pending_sql, &table->still_pending},
       {embed_dead_keys_sql, &table->dead_keys}, {embed_locked_sql, &table->locked},
   };
-  for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
-    if (sql_expand(statements[i].from, vars, statements[i].to, err) != 0) {
-      return -1;
-    }
+  int rc = 0;
+  for (size_t i = 0; rc == 0 && i < sizeof statements / sizeof statements[0]; i++) {
+    rc = sql_expand(statements[i].from, vars, statements[i].to, err);
   }
-  return 0;
+  free(claimable);
+  return rc;
 }
 
 /* Fills oid, name, database from the first query's row, or says why the relation cannot be an outbox. */

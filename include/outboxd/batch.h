@@ -65,7 +65,6 @@ struct batch {
   PGresult *result;
   int64_t epoch;
   int64_t seq; /* claim order within the process, from 1 */
-  int claimer; /* index of the one that holds the row locks */
   int n;
   struct msg *msgs; /* grouped by lane, in id order within a lane */
   int runs_n;

@@ -47,8 +47,7 @@ enum claimer_event {
 
 struct claimer;
 
-must_check int claimer_new(const struct cfg *cfg, struct table *table, int index, struct claimer **out,
-                           struct err *err);
+must_check int claimer_new(const struct cfg *cfg, struct table *table, struct claimer **out, struct err *err);
 void claimer_free(struct claimer *claimer);
 
 enum claimer_state claimer_state(const struct claimer *claimer);

@@ -78,7 +78,6 @@ int64_t lease_touch_due_us(const struct lease *lease);
 enum lease_event lease_drive(struct lease *lease, int64_t now_us, struct err *err);
 
 bool lease_owns(const struct lease *lease, int lane);
-const bool *lease_lanes(const struct lease *lease);
 const struct fleet *lease_fleet(const struct lease *lease);
 int lease_dead_keys(const struct lease *lease, const struct dead_key **out);
 bool lease_is_anything_left(const struct lease *lease);

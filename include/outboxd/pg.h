@@ -100,10 +100,6 @@ must_check int pg_setup_check(const struct pg *pg, const PGresult *result, struc
 /* The server process's id as the connection knows it; 0 when closed. */
 int pg_pid(const struct pg *pg);
 
-/* Quotes as SQL identifier or literal into a new string (caller frees), by libpq's own rules for this open connection; NULL on no memory. */
-char *pg_quote_identifier(const struct pg *pg, const char *text);
-char *pg_quote_literal(const struct pg *pg, const char *text);
-
 /* Values of binary results. */
 int64_t pg_get_int64(const PGresult *result, int row, int column);
 int32_t pg_get_int32(const PGresult *result, int row, int column);
