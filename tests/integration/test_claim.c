@@ -59,7 +59,7 @@ static void test_rows_of_open_batches_are_left_out_though_nobody_holds_them(void
   table_fill(conn, TABLE_PLAIN, TABLE, 6, 6, 10);
   REQUIRE(options_parse(4, argv, &cfg, &err) == 0 && stop_new(&stop, &err) == 0, "%s", err.text);
   struct table *table = load_table(&cfg, stop);
-  REQUIRE(claimer_new(&cfg, table, 0, &claimer, &err) == 0, "%s", err.text);
+  REQUIRE(claimer_new(&cfg, table, &claimer, &err) == 0, "%s", err.text);
   REQUIRE(claimer_open(claimer, clock_now_us(), &err) == 0, "%s", err.text);
   wait_event(claimer, CLAIMER_EV_READY);
 
