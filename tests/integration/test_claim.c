@@ -81,6 +81,7 @@ static void test_rows_of_open_batches_are_left_out_though_nobody_holds_them(void
   claimer_free(claimer);
   table_free(table);
   stop_free(stop);
+  options_free(&cfg);
   buf_free(&in_flight);
   PQfinish(conn);
 }
