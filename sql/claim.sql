@@ -8,6 +8,9 @@
 -- The open batches' rows are left out by their ids when locking too.  That they are locked does not do: a batch that is given back while this
 -- runs has free rows, which are in the streams already, and nobody has read the journals again yet.
 --
+-- There is a form of this statement for each combination of the lists that are needed (include/outboxd/claim.h): the part of a list is set up
+-- again for every partition and both scans, also when the list is NULL, and that costs as much as all the rest.
+--
 -- $1 near: where to start at the latest       $2 --max-attempts     $3 lanes to claim, NULL for all     $4 aggregate keys held back, NULL for none
 -- $5 rows at most                             $6 bytes at most      $7 text bytes expected of one stored byte of a compressed payload
 -- $8, $9 transactions that were in progress when near was passed, and above which id theirs lie       $10 ids of batches that are open, NULL for none
@@ -20,7 +23,7 @@ WITH bounds AS MATERIALIZED (
   SELECT m.id, :look_bytes AS bytes
   FROM :table m
   WHERE :claimable AND m.id > (SELECT start_id FROM bounds)
-    AND ($10::int8[] IS NULL OR m.id NOT IN (SELECT unnest($10::int8[])))
+    :not_in_flight
   ORDER BY m.id
   LIMIT $5::int8
 ), looked AS MATERIALIZED (
@@ -46,7 +49,7 @@ SELECT m.tableoid, m.ctid, m.id::int8, m.message_id::text, m.aggregate_type::tex
        CASE WHEN m.id = (SELECT first_id FROM fit) THEN (SELECT snapshot FROM bounds) END:headers
 FROM :table m
 WHERE :claimable AND m.id >= (SELECT first_id FROM fit) AND m.id <= (SELECT last_id FROM fit)
-  AND ($10::int8[] IS NULL OR m.id NOT IN (SELECT unnest($10::int8[])))
+  :not_in_flight
 ORDER BY m.id
 LIMIT $5::int8
 FOR UPDATE OF m SKIP LOCKED

@@ -9,6 +9,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* PostgreSQL's own numbers of int4[], int8[]. */
+#define INT4_ARRAY 1007
+#define INT8_ARRAY 1016
+
+const Oid claim_param_types[CLAIM_PARAMS_MAX] = {[2] = INT4_ARRAY, [3] = INT8_ARRAY, [9] = INT8_ARRAY};
+
+static const char *const claim_names[CLAIM_FORMS_N] = {"claim_0", "claim_1", "claim_2", "claim_3",
+                                                       "claim_4", "claim_5", "claim_6", "claim_7"};
+static const char *const probe_names[PROBE_FORMS_N] = {"probe_0", "probe_1", "probe_2", "probe_3"};
+
+unsigned claim_form(const struct claim *claim) {
+  return (claim->lanes != NULL ? CLAIM_IN_LANES : 0U) | (claim->held_back != NULL ? CLAIM_NOT_HELD_BACK : 0U) |
+         (claim->in_flight != NULL ? CLAIM_NOT_IN_FLIGHT : 0U);
+}
+
 static void add_int(struct claim_params *params, int64_t value) {
   (void)snprintf(params->texts[params->n], sizeof params->texts[0], "%lld", (long long)value);
   params->values[params->n] = params->texts[params->n];
@@ -44,9 +59,25 @@ static struct pg_step step_of(const char *name, const struct claim_params *param
                           .is_binary_result = true};
 }
 
+struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form) {
+  return (struct pg_step){.kind = PG_PREPARE,
+                          .name = claim_names[form],
+                          .sql = table->claim[form],
+                          .params_n = CLAIM_PARAMS_MAX,
+                          .types = claim_param_types};
+}
+
+struct pg_step claim_step_prepare_probe(const struct table *table, unsigned form) {
+  return (struct pg_step){.kind = PG_PREPARE,
+                          .name = probe_names[form],
+                          .sql = table->probe[form],
+                          .params_n = PROBE_PARAMS_N,
+                          .types = claim_param_types};
+}
+
 struct pg_step claim_step_probe(const struct claim *claim, struct claim_params *params) {
   begin(claim, claim->near, params);
-  return step_of("probe", params);
+  return step_of(probe_names[claim_form(claim) % PROBE_FORMS_N], params);
 }
 
 struct pg_step claim_step_claim(const struct claim *claim, struct claim_params *params) {
@@ -57,7 +88,7 @@ struct pg_step claim_step_claim(const struct claim *claim, struct claim_params *
   add_array(params, claim->xids);
   add_array(params, claim->lows);
   add_array(params, claim->in_flight);
-  return step_of("claim", params);
+  return step_of(claim_names[claim_form(claim)], params);
 }
 
 struct pg_step claim_step_passed(const struct claim *claim, int64_t last_id, struct claim_params *params) {

@@ -32,6 +32,8 @@ struct claimer {
   int held_n;
   struct settle *settle;
   struct settle_prepared prepared;
+  bool is_claim_prepared[CLAIM_FORMS_N];
+  bool is_probe_prepared[PROBE_FORMS_N];
   struct claim claim;    /* under way: kept for the look at what was passed over */
   bool has_asked_leaves; /* CLAIMER_LOOKING: what was asked */
   bool has_asked_held;
@@ -102,6 +104,8 @@ void claimer_close(struct claimer *claimer) {
   settle_free(claimer->settle);
   claimer->settle = NULL;
   settle_prepared_clear(&claimer->prepared);
+  memset(claimer->is_claim_prepared, 0, sizeof claimer->is_claim_prepared);
+  memset(claimer->is_probe_prepared, 0, sizeof claimer->is_probe_prepared);
   claimer->held_n = 0;
   claimer->is_in_transaction = false;
   memset(claimer->lanes, 0, (size_t)claimer->cfg->lanes_n * sizeof *claimer->lanes);
@@ -158,13 +162,11 @@ static int set_up(struct claimer *claimer, int64_t now_us, struct err *err) {
   const struct pg_step steps[] = {
       pg_setup_step(claimer->pg),
       {.kind = PG_QUERY, .sql = embed_session_plan_sql},
-      {.kind = PG_PREPARE, .name = "claim", .sql = claimer->table->claim},
-      {.kind = PG_PREPARE, .name = "probe", .sql = claimer->table->probe},
       {.kind = PG_PREPARE, .name = "passed", .sql = claimer->table->passed},
       {.kind = PG_PREPARE, .name = "locked", .sql = claimer->table->locked},
   };
   set_state(claimer, CLAIMER_SETTING_UP);
-  return request(claimer, steps, 6, now_us, err);
+  return request(claimer, steps, 4, now_us, err);
 }
 
 /* Appends the array of the lanes that are in a and not in b; returns their number, -1 on no memory. */
@@ -223,18 +225,33 @@ int claimer_sync(struct claimer *claimer, const bool *wanted, int64_t now_us, st
 
 int claimer_probe(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
   struct claim_params params;
-  const struct pg_step step = claim_step_probe(claim, &params);
+  struct pg_step steps[2];
+  int n = 0;
+  unsigned form = claim_form(claim) % PROBE_FORMS_N;
+  if (!claimer->is_probe_prepared[form]) {
+    steps[n++] = claim_step_prepare_probe(claimer->table, form);
+    claimer->is_probe_prepared[form] = true; /* if it fails, the session is closed */
+  }
+  steps[n++] = claim_step_probe(claim, &params);
   set_state(claimer, CLAIMER_PROBING);
-  return request(claimer, &step, 1, now_us, err);
+  return request(claimer, steps, n, now_us, err);
 }
 
 int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
   struct claim_params params;
   claimer->claim = *claim;
   claimer->held_n = 0;
-  const struct pg_step steps[] = {{.kind = PG_QUERY, .sql = "BEGIN"}, claim_step_claim(claim, &params)};
+  struct pg_step steps[3];
+  int n = 0;
+  unsigned form = claim_form(claim);
+  if (!claimer->is_claim_prepared[form]) {
+    steps[n++] = claim_step_prepare_claim(claimer->table, form);
+    claimer->is_claim_prepared[form] = true; /* if it fails, the session is closed */
+  }
+  steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "BEGIN"};
+  steps[n++] = claim_step_claim(claim, &params);
   set_state(claimer, CLAIMER_CLAIMING);
-  return request(claimer, steps, 2, now_us, err);
+  return request(claimer, steps, n, now_us, err);
 }
 
 static int send_settle(struct claimer *claimer, int64_t now_us, struct err *err) {
@@ -360,7 +377,7 @@ static enum claimer_event end_of_claim(struct claimer *claimer) {
 }
 
 static enum claimer_event on_claimed(struct claimer *claimer, int64_t now_us, struct err *err) {
-  PGresult *result = pg_take_result(claimer->pg, 1);
+  PGresult *result = pg_take_result(claimer->pg, pg_reply(claimer->pg)->n - 1);
   if (batch_new(&result, claimer->cfg->lanes_n, &claimer->batch, err) != 0) {
     claimer_close(claimer);
     return CLAIMER_EV_LOST;
@@ -451,7 +468,7 @@ static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, stru
     return on_synced(claimer, reply, err);
   case CLAIMER_PROBING:
     set_state(claimer, CLAIMER_READY);
-    return PQntuples(reply->results[0]) > 0 ? CLAIMER_EV_FOUND : CLAIMER_EV_NOTHING;
+    return PQntuples(reply->results[reply->n - 1]) > 0 ? CLAIMER_EV_FOUND : CLAIMER_EV_NOTHING;
   case CLAIMER_CLAIMING:
     return on_claimed(claimer, now_us, err);
   case CLAIMER_LOOKING:

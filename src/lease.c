@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "embed.h"
+#include "outboxd/claim.h"
 #include "outboxd/locks.h"
 #include "outboxd/pgarray.h"
 
@@ -246,8 +247,9 @@ int lease_ask_left(struct lease *lease, const struct buf *held_back, int64_t now
   const int lengths[] = {0, 0, 0, held_back != NULL ? (int)held_back->len : 0};
   const int formats[] = {0, 0, 0, 1};
   const struct pg_step step = {.kind = PG_QUERY,
-                               .sql = lease->table->probe,
-                               .params_n = 4,
+                               .sql = lease->table->probe[held_back != NULL ? CLAIM_NOT_HELD_BACK : 0],
+                               .params_n = PROBE_PARAMS_N,
+                               .types = claim_param_types,
                                .values = values,
                                .lengths = lengths,
                                .formats = formats};

@@ -418,10 +418,10 @@ enum pg_event pg_drive(struct pg *pg, int64_t now_us, struct err *err) {
 static int send_step(PGconn *conn, const struct pg_step *step) {
   switch (step->kind) {
   case PG_QUERY:
-    return PQsendQueryParams(conn, step->sql, step->params_n, NULL, step->values, step->lengths, step->formats,
+    return PQsendQueryParams(conn, step->sql, step->params_n, step->types, step->values, step->lengths, step->formats,
                              step->is_binary_result);
   case PG_PREPARE:
-    return PQsendPrepare(conn, step->name, step->sql, 0, NULL);
+    return PQsendPrepare(conn, step->name, step->sql, step->params_n, step->types);
   case PG_EXECUTE:
     return PQsendQueryPrepared(conn, step->name, step->params_n, step->values, step->lengths, step->formats,
                                step->is_binary_result);

@@ -6,6 +6,7 @@
  */
 #include "outboxd/table.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,41 @@ static void text_of(const bool is_nullable[], const char *name, char *out, size_
   (void)snprintf(out, n, may_be_null(is_nullable, name) ? "coalesce(m.%s::text, '')" : "m.%s::text", name);
 }
 
+/* Expands a statement with the parts of the lists in form (CLAIM_IN_LANES and so on); vars: what they and the statement are made of. */
+static int make_form(const char *text, const struct sql_var *vars, unsigned form, char **out, struct err *err) {
+  enum { IN_LANES, NOT_HELD_BACK, NOT_IN_FLIGHT, CLAIMABLE, OF_FORM_N };
+  const struct sql_var none[] = {{NULL, NULL}};
+  struct sql_var all[OF_FORM_N + 16] = {
+      {"in_lanes", NULL}, {"not_held_back", NULL}, {"not_in_flight", NULL}, {"claimable", NULL}};
+  char *parts[OF_FORM_N] = {NULL};
+  int rc = -1;
+  int n = OF_FORM_N;
+  for (const struct sql_var *var = vars; var->name != NULL; var++) {
+    assert(n < OF_FORM_N + 15);
+    all[n++] = *var;
+  }
+  if (sql_expand((form & CLAIM_IN_LANES) != 0 ? embed_claimable_lanes_sql : "", vars, &parts[IN_LANES], err) != 0 ||
+      sql_expand((form & CLAIM_NOT_HELD_BACK) != 0 ? embed_claimable_held_back_sql : "", vars, &parts[NOT_HELD_BACK],
+                 err) != 0 ||
+      sql_expand((form & CLAIM_NOT_IN_FLIGHT) != 0 ? embed_claim_in_flight_sql : "", none, &parts[NOT_IN_FLIGHT],
+                 err) != 0) {
+    goto out;
+  }
+  for (int part = IN_LANES; part < CLAIMABLE; part++) {
+    all[part].value = parts[part];
+  }
+  if (sql_expand(embed_claimable_sql, all, &parts[CLAIMABLE], err) != 0) {
+    goto out;
+  }
+  all[CLAIMABLE].value = parts[CLAIMABLE];
+  rc = sql_expand(text, all, out, err);
+out:
+  for (int part = IN_LANES; part < OF_FORM_N; part++) {
+    free(parts[part]);
+  }
+  return rc;
+}
+
 /* The statements' variable parts.  Two sizes of a payload: a bound before it is read, and what it takes compressed. */
 static int make_statements(struct table *table, const struct cfg *cfg, const bool is_nullable[], struct err *err) {
   char type[64];
@@ -153,15 +189,10 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
   (void)snprintf(look, sizeof look, "(%s%s%s)", payload_look, table->has_headers ? " + " : "", headers_look);
 
   const char *attempts = may_be_null(is_nullable, "attempts") ? "coalesce(m.attempts, 0)::int4" : "m.attempts::int4";
-  const struct sql_var row_vars[] = {{"attempts", attempts}, {"lane", lane}, {"aggregate_key", key}, {NULL, NULL}};
-  char *claimable = NULL;
-  if (sql_expand(embed_claimable_sql, row_vars, &claimable, err) != 0) {
-    return -1;
-  }
   const struct sql_var vars[] = {
       {"table", table->name},
-      {"claimable", claimable},
       {"attempts", attempts},
+      {"lane", lane},
       {"lane_hash", hash},
       {"aggregate_key", key},
       {"look_bytes", look},
@@ -170,20 +201,27 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
       {"headers", table->has_headers ? ", m.headers::text" : ""},
       {NULL, NULL},
   };
+  for (unsigned form = 0; form < CLAIM_FORMS_N; form++) {
+    if (make_form(embed_claim_sql, vars, form, &table->claim[form], err) != 0 ||
+        (form < PROBE_FORMS_N && make_form(embed_probe_sql, vars, form, &table->probe[form], err) != 0)) {
+      return -1;
+    }
+  }
   const struct {
     const char *from;
     char **to;
   } statements[] = {
-      {embed_claim_sql, &table->claim},         {embed_probe_sql, &table->probe},
-      {embed_passed_sql, &table->passed},       {embed_still_pending_sql, &table->still_pending},
-      {embed_dead_keys_sql, &table->dead_keys}, {embed_locked_sql, &table->locked},
+      {embed_passed_sql, &table->passed},
+      {embed_still_pending_sql, &table->still_pending},
+      {embed_dead_keys_sql, &table->dead_keys},
+      {embed_locked_sql, &table->locked},
   };
-  int rc = 0;
-  for (size_t i = 0; rc == 0 && i < sizeof statements / sizeof statements[0]; i++) {
-    rc = sql_expand(statements[i].from, vars, statements[i].to, err);
+  for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
+    if (make_form(statements[i].from, vars, CLAIM_FORMS_N - 1, statements[i].to, err) != 0) {
+      return -1;
+    }
   }
-  free(claimable);
-  return rc;
+  return 0;
 }
 
 /* Fills oid, name, database from the first query's row, or says why the relation cannot be an outbox. */
@@ -300,8 +338,12 @@ void table_free(struct table *table) {
   free(table->leaves);
   free(table->name);
   free(table->database);
-  free(table->claim);
-  free(table->probe);
+  for (int form = 0; form < CLAIM_FORMS_N; form++) {
+    free(table->claim[form]);
+  }
+  for (int form = 0; form < PROBE_FORMS_N; form++) {
+    free(table->probe[form]);
+  }
   free(table->passed);
   free(table->locked);
   free(table->still_pending);

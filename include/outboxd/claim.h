@@ -14,6 +14,7 @@
 #include "outboxd/buf.h"
 #include "outboxd/err.h"
 #include "outboxd/pg.h"
+#include "outboxd/table.h"
 
 /* A pending message that another session holds locked. */
 struct held {
@@ -38,6 +39,7 @@ struct claim {
 };
 
 #define CLAIM_PARAMS_MAX 10
+#define PROBE_PARAMS_N 4
 
 /* The parameters in libpq's form; a step made from them points here and into the claim's arrays. */
 struct claim_params {
@@ -48,7 +50,17 @@ struct claim_params {
   int n;
 };
 
-/* Each fills *params and returns the step that executes the statement of that name, which the session has prepared. */
+/* The types of the parameters that not every form of the statements uses; 0: as the statement says. */
+extern const Oid claim_param_types[CLAIM_PARAMS_MAX];
+
+/* The lists it needs: an index of table->claim, and masked of table->probe. */
+unsigned claim_form(const struct claim *claim);
+
+/* Prepares a form of the claim or the probe. */
+struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form);
+struct pg_step claim_step_prepare_probe(const struct table *table, unsigned form);
+
+/* Each fills *params and returns the step that executes the statement, which the session has prepared. */
 struct pg_step claim_step_probe(const struct claim *claim, struct claim_params *params);
 struct pg_step claim_step_claim(const struct claim *claim, struct claim_params *params);
 /* What is pending up to last_id, though the claim did not return it. */

@@ -14,6 +14,11 @@
 #include "outboxd/pg.h"
 #include "outboxd/stop.h"
 
+/* Lists that a claim may have to filter by.  Each combination is a statement of its own; a probe knows the first two. */
+enum { CLAIM_IN_LANES = 1, CLAIM_NOT_HELD_BACK = 2, CLAIM_NOT_IN_FLIGHT = 4 };
+#define CLAIM_FORMS_N 8
+#define PROBE_FORMS_N 4
+
 /* A table that holds rows: a partition, or the plain table itself.  Lives, unchanged, as long as the table's description: settles under way point
  * to it. */
 struct leaf {
@@ -30,9 +35,9 @@ struct table {
   char *database; /* its name */
   bool is_partitioned;
   bool has_headers;
-  int error_chars; /* what last_error takes, at most 1,000 */
-  char *claim;     /* SQL of sql/claim.sql and so on */
-  char *probe;
+  int error_chars;            /* what last_error takes, at most 1,000 */
+  char *claim[CLAIM_FORMS_N]; /* SQL of sql/claim.sql and so on */
+  char *probe[PROBE_FORMS_N];
   char *passed;
   char *locked;
   char *still_pending;
