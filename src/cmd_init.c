@@ -4,7 +4,7 @@
  * Owns: one PostgreSQL session and what it says on stdout; runs on the main thread, no other exists.
  * Never: changes a column, drops anything but an index of its own that was left unfinished, makes a writer wait for longer than a second.
  */
-#include "outboxd/cmd_init.h"
+#include "cmd_init_impl.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,28 +14,13 @@
 
 #include "embed.h"
 #include "outboxd/clock.h"
-#include "outboxd/schema.h"
+#include "outboxd/cmd_init.h"
 #include "outboxd/table.h"
 
-#define SESSION_MS INT64_C(30000)
 #define LOCK_POLL_MS 200
-/* Building an index takes as long as it takes. */
-#define BUILD_MS (INT64_C(7) * 86400 * 1000)
-
 #define PROCESSED "processed_messages"
 
-/* What a run works with. */
-struct init {
-  const struct cfg *cfg;
-  struct schema_name given; /* --table, taken apart */
-  struct pg *pg;
-  struct schema_relation table;
-  int made_n; /* partitions */
-  struct schema_partition first_made;
-  struct schema_partition last_made;
-};
-
-static void tell(const char *verb, const char *what, const char *name, const char *more) {
+void init_tell(const char *verb, const char *what, const char *name, const char *more) {
   (void)printf("%-8s %-10s %s%s%s%s\n", verb, what, name, more[0] != '\0' ? " (" : "", more,
                more[0] != '\0' ? ")" : "");
 }
@@ -56,16 +41,14 @@ static void sibling(const struct schema_name *table, const char *name, struct sc
   (void)snprintf(out->table, sizeof out->table, "%s", name);
 }
 
-/* The name of the table's pending index. */
-static void index_of(const struct schema_name *table, struct schema_name *out) {
+void init_index_of(const struct schema_name *table, struct schema_name *out) {
   *out = *table;
   (void)snprintf(out->table, sizeof out->table, "%.*s_pending_idx", PARTITION_TABLE_BYTES_MAX, table->table);
 }
 
-/* The same for CREATE INDEX, which puts an index into its table's schema and takes no other. */
-static void index_name(const struct schema_name *table, char out[SCHEMA_FULL_NAME_BYTES]) {
+void init_index_name(const struct schema_name *table, char out[SCHEMA_FULL_NAME_BYTES]) {
   struct schema_name name;
-  index_of(table, &name);
+  init_index_of(table, &name);
   name.schema[0] = '\0';
   schema_quote_name(&name, out);
 }
@@ -73,7 +56,7 @@ static void index_name(const struct schema_name *table, char out[SCHEMA_FULL_NAM
 static void tell_name(const char *verb, const char *what, const struct schema_name *name, const char *more) {
   char shown[SCHEMA_FULL_NAME_BYTES];
   schema_show_name(name, shown);
-  tell(verb, what, shown, more);
+  init_tell(verb, what, shown, more);
 }
 
 /* -------------------------------------------------------------------------------------------------- statements */
@@ -86,7 +69,7 @@ static int add_table(struct schema_script *script, const struct schema_name *nam
   char *settings = NULL;
   int rc = -1;
   schema_quote_name(name, table);
-  index_name(name, index);
+  init_index_name(name, index);
   if (schema_settings(&settings, err) != 0) {
     return -1;
   }
@@ -192,25 +175,16 @@ static int print_sql(const struct init *init, struct err *err) {
   if (rc == 0) {
     rc = print_script(&script, add_processed(&script, &init->given, "uuid", err));
   }
+  if (rc == 0 && init->cfg->is_init_notify) {
+    rc = print_script(&script, init_add_notify(&script, &init->given, err));
+  }
   (void)printf("COMMIT;\n");
   return rc;
 }
 
-/* -------------------------------------------------------------------------------------------------- the pending index */
+/* -------------------------------------------------------------------------------------------------- the table */
 
-/* One statement outside of a transaction, without a limit of time. */
-static int run_long(struct init *init, const char *text, const struct sql_var *vars, struct err *err) {
-  char *sql = NULL;
-  if (sql_expand(text, vars, &sql, err) != 0) {
-    return -1;
-  }
-  const struct pg_step step = {.kind = PG_QUERY, .sql = sql};
-  int rc = pg_call(init->pg, &step, 1, BUILD_MS, NULL, err);
-  free(sql);
-  return rc;
-}
-
-static int run_short(struct init *init, const char *text, const struct sql_var *vars, struct err *err) {
+int init_run(struct init *init, const char *text, const struct sql_var *vars, struct err *err) {
   struct schema_script script = {0};
   int rc = schema_script_add(&script, text, vars, err);
   if (rc == 0) {
@@ -219,127 +193,6 @@ static int run_short(struct init *init, const char *text, const struct sql_var *
   schema_script_fini(&script);
   return rc;
 }
-
-enum index_column { INDEX_KIND, INDEX_TABLE, INDEX_NAME, INDEX_VALID, INDEX_ATTACHED, INDEX_LEVEL };
-
-static bool is_true(const PGresult *rows, int row, enum index_column column) {
-  return PQgetvalue(rows, row, (int)column)[0] == 't';
-}
-
-/* The table's index and its partitions': see sql/init_indexes.sql.  NULL on an error. */
-static PGresult *load_indexes(struct init *init, struct err *err) {
-  char oid[16];
-  const char *values[] = {oid};
-  const struct pg_step step = {.kind = PG_QUERY, .sql = embed_init_indexes_sql, .params_n = 1, .values = values};
-  (void)snprintf(oid, sizeof oid, "%u", init->table.oid);
-  if (pg_call(init->pg, &step, 1, SESSION_MS, NULL, err) != 0) {
-    (void)err_wrap(err, "cannot read the indexes of %s", init->table.name.table);
-    return NULL;
-  }
-  return pg_take_result(init->pg, 0);
-}
-
-/* Builds the index on a table that holds rows, beside writers.  One that was left unfinished goes first. */
-static int build_index(struct init *init, const PGresult *rows, int row, const char *name, struct err *err) {
-  const struct sql_var vars[] = {{"how", " CONCURRENTLY"},
-                                 {"name", name},
-                                 {"only", ""},
-                                 {"table", PQgetvalue(rows, row, INDEX_TABLE)},
-                                 {"index", PQgetvalue(rows, row, INDEX_NAME)},
-                                 {NULL, NULL}};
-  tell("building", "index", PQgetvalue(rows, row, INDEX_TABLE), "beside the writers; this may take a while");
-  (void)fflush(stdout);
-  if (!PQgetisnull(rows, row, INDEX_NAME) && run_long(init, "DROP INDEX CONCURRENTLY :index", vars, err) != 0) {
-    return err_wrap(err, "cannot drop the unfinished index %s", PQgetvalue(rows, row, INDEX_NAME));
-  }
-  if (run_long(init, embed_init_index_sql, vars, err) != 0) {
-    return err_wrap(err, "cannot build the pending index on %s (run outboxd init again to finish it)",
-                    PQgetvalue(rows, row, INDEX_TABLE));
-  }
-  return 0;
-}
-
-/* Gives every partition an index attached to the parent's, building the ones that lack it. */
-static int complete_partitions(struct init *init, struct err *err) {
-  PGresult *rows = load_indexes(init, err);
-  PGresult *again = NULL;
-  int rc = -1;
-  if (rows == NULL) {
-    return -1;
-  }
-  for (int row = 1; row < PQntuples(rows); row++) {
-    if (PQgetvalue(rows, row, INDEX_KIND)[0] != 'r' || strcmp(PQgetvalue(rows, row, INDEX_LEVEL), "1") != 0) {
-      (void)err_set(err, ERR_FATAL, "nested_partitions",
-                    "partition %s is itself partitioned, or no ordinary table: create its index on (id) WHERE "
-                    "published_at IS NULL "
-                    "by hand",
-                    PQgetvalue(rows, row, INDEX_TABLE));
-      goto out;
-    }
-    if (!is_true(rows, row, INDEX_VALID) && build_index(init, rows, row, "", err) != 0) {
-      goto out;
-    }
-  }
-  again = load_indexes(init, err);
-  for (int row = 1; again != NULL && row < PQntuples(again); row++) {
-    const struct sql_var vars[] = {
-        {"parent", PQgetvalue(again, 0, INDEX_NAME)}, {"index", PQgetvalue(again, row, INDEX_NAME)}, {NULL, NULL}};
-    if (is_true(again, row, INDEX_VALID) && !is_true(again, row, INDEX_ATTACHED) &&
-        run_short(init, "ALTER INDEX :parent ATTACH PARTITION :index", vars, err) != 0) {
-      (void)err_wrap(err, "cannot attach index %s", PQgetvalue(again, row, INDEX_NAME));
-      goto out;
-    }
-  }
-  rc = again != NULL ? 0 : -1;
-out:
-  PQclear(again);
-  PQclear(rows);
-  return rc;
-}
-
-/* Adds the pending index where an existing table has none. */
-static int ensure_index(struct init *init, struct err *err) {
-  const struct pg_step patient[] = {
-      {.kind = PG_QUERY, .sql = "SET lock_timeout = 0"},
-      {.kind = PG_QUERY, .sql = "SET statement_timeout = 0"},
-  };
-  char name[SCHEMA_FULL_NAME_BYTES];
-  PGresult *rows = load_indexes(init, err);
-  int rc = -1;
-  if (rows == NULL) {
-    return -1;
-  }
-  if (is_true(rows, 0, INDEX_VALID)) {
-    tell("found", "index", PQgetvalue(rows, 0, INDEX_NAME), "of what is pending");
-    rc = 0;
-    goto out;
-  }
-  index_name(&init->table.name, name);
-  if (pg_call(init->pg, patient, 2, SESSION_MS, NULL, err) != 0) {
-    goto out;
-  }
-  if (init->table.kind == 'p') {
-    /* On the parent alone it is an entry in the catalog; the partitions follow one by one. */
-    const struct sql_var vars[] = {
-        {"how", ""}, {"name", name}, {"only", " ONLY"}, {"table", PQgetvalue(rows, 0, INDEX_TABLE)}, {NULL, NULL}};
-    if (PQgetisnull(rows, 0, INDEX_NAME) && run_short(init, embed_init_index_sql, vars, err) != 0) {
-      (void)err_wrap(err, "cannot create the pending index on %s", PQgetvalue(rows, 0, INDEX_TABLE));
-      goto out;
-    }
-    rc = complete_partitions(init, err);
-  } else {
-    rc = build_index(init, rows, 0, name, err);
-  }
-  if (rc == 0) {
-    tell("created", "index", PQgetisnull(rows, 0, INDEX_NAME) ? name : PQgetvalue(rows, 0, INDEX_NAME),
-         "of what is pending");
-  }
-out:
-  PQclear(rows);
-  return rc;
-}
-
-/* -------------------------------------------------------------------------------------------------- the table */
 
 /* Waits until no other init is at work in this database.  Asked for again and again rather than waited for: a session that waits inside a
  * statement would hold up the other's CREATE INDEX CONCURRENTLY. */
@@ -398,7 +251,7 @@ static int create_table(struct init *init, struct err *err) {
   if (rc != 0 || schema_find(init->pg, &init->given, NULL, &init->table, err) != 0) {
     return -1;
   }
-  index_of(&init->table.name, &index);
+  init_index_of(&init->table.name, &index);
   tell_name("created", "table", &init->table.name,
             init->table.kind == 'p' ? "partitioned by created_at, a partition for each UTC day" : "plain");
   tell_name("created", "index", &index, "of what is pending");
@@ -416,7 +269,7 @@ static int check_table(struct init *init, struct err *err) {
     return err_set(err, ERR_FATAL, "not_a_table", "%s exists and is %s, not a table; choose another name with --table",
                    shown, kind_name(init->table.kind));
   }
-  cfg.session_timeout_ms = SESSION_MS;
+  cfg.session_timeout_ms = INIT_SESSION_MS;
   cfg.lanes_n = 1;
   if (table_load(init->pg, &cfg, NULL, &table, err) != 0) {
     return -1;
@@ -427,7 +280,7 @@ static int check_table(struct init *init, struct err *err) {
   } else if (!init->cfg->is_init_plain) {
     more = "plain; docs/schema.md says how to change to the partitioned form";
   }
-  tell("found", "table", shown, more);
+  init_tell("found", "table", shown, more);
   return 0;
 }
 
@@ -444,15 +297,15 @@ static int tell_partitions(struct init *init, int found_n, const struct schema_p
   char text[2 * SCHEMA_NAME_BYTES + 32];
   if (found_n > 0) {
     (void)snprintf(text, sizeof text, "%d", found_n);
-    tell("found", "partitions", text, partitions->has_default ? "one of them is the DEFAULT one" : "");
+    init_tell("found", "partitions", text, partitions->has_default ? "one of them is the DEFAULT one" : "");
   }
   if (init->made_n == 1) {
-    tell("created", "partition", init->last_made.name.table, "");
+    init_tell("created", "partition", init->last_made.name.table, "");
   } else if (init->made_n > 1) {
     (void)snprintf(text, sizeof text, "%s .. %s", init->first_made.name.table, init->last_made.name.table);
     char n[16];
     (void)snprintf(n, sizeof n, "%d", init->made_n);
-    tell("created", "partitions", text, n);
+    init_tell("created", "partitions", text, n);
   }
   return 0;
 }
@@ -477,7 +330,7 @@ static int ensure_partitions(struct init *init, struct err *err) {
   }
   rc = schema_pass_grants(init->pg, &init->table, NULL, &granted_n, err);
   if (rc == 0 && granted_n > 0) {
-    tell("granted", "partitions", "what is granted on the table", "");
+    init_tell("granted", "partitions", "what is granted on the table", "");
   }
 out:
   schema_partitions_fini(&partitions);
@@ -510,7 +363,7 @@ static int ensure_processed(struct init *init, struct err *err) {
 }
 
 static int run(struct init *init, struct err *err) {
-  if (pg_new(init->cfg->database, "init", SESSION_MS, &init->pg, err) != 0) {
+  if (pg_new(init->cfg->database, "init", INIT_SESSION_MS, &init->pg, err) != 0) {
     return -1;
   }
   if (pg_connect(init->pg, NULL, err) != 0) {
@@ -523,13 +376,16 @@ static int run(struct init *init, struct err *err) {
   if ((is_new ? create_table(init, err) : check_table(init, err)) != 0) {
     return -1;
   }
-  if (!is_new && ensure_index(init, err) != 0) {
+  if (!is_new && init_ensure_index(init, err) != 0) {
     return -1;
   }
   if (init->table.kind == 'p' && ensure_partitions(init, err) != 0) {
     return -1;
   }
   if (ensure_processed(init, err) != 0) {
+    return -1;
+  }
+  if (init->cfg->is_init_notify && init_ensure_notify(init, err) != 0) {
     return -1;
   }
   if (init->table.sequence_cache > 1) {

@@ -17,6 +17,7 @@
 #define FLEET_EVERY_US 1000000
 #define FLEET_SOON_US 250000 /* while we have less than we should */
 #define LEFT_EVERY_US 1000000
+#define TRIGGER_EVERY_US (10 * INT64_C(1000000))
 #define RECONNECT_FIRST_MS 100
 #define RECONNECT_MAX_MS 5000
 #define DEAD_SHARE 20 /* looking for dead messages takes at most one part in so many of the time */
@@ -194,6 +195,7 @@ static void on_lease(struct coordinator *c, enum lease_event event, const struct
     backoff_reset(&c->lease_backoff);
     postgres_answers(c, now_us);
     c->next_fleet_us = now_us;
+    c->next_trigger_us = now_us;
     c->is_dead_known = false;
     return;
   case LEASE_EV_FLEET:
@@ -211,6 +213,11 @@ static void on_lease(struct coordinator *c, enum lease_event event, const struct
     return;
   case LEASE_EV_DEAD:
     keep_dead(c, now_us);
+    return;
+  case LEASE_EV_LISTENING:
+    log_event(LOG_INFO, "listening", "inserts into the table wake this relay (outboxd init --notify)",
+              LOG_STR("table", c->table->name));
+    c->is_woken = true; /* what was committed before */
     return;
   case LEASE_EV_LEFT:
     c->is_left_asked = false;
@@ -249,6 +256,9 @@ static void use_lease(struct coordinator *c, int64_t now_us) {
     bool is_short = c->active_n < c->cfg->lanes_n;
     c->next_fleet_us = now_us + (is_short ? FLEET_SOON_US : FLEET_EVERY_US);
     rc = lease_ask_fleet(c->lease, now_us, &err);
+  } else if (now_us >= c->next_trigger_us && !lease_is_listening(c->lease) && !c->is_ending) {
+    c->next_trigger_us = now_us + TRIGGER_EVERY_US;
+    rc = lease_ask_trigger(c->lease, now_us, &err);
   } else if (now_us >= lease_touch_due_us(c->lease)) {
     rc = lease_touch(c->lease, now_us, &err);
   }
@@ -304,6 +314,7 @@ static void drive_sessions(struct coordinator *c, int64_t now_us) {
   struct err err = ERR_INIT;
   bool was_open = lease_state(c->lease) == LEASE_READY || lease_state(c->lease) == LEASE_ASKED;
   on_lease(c, lease_drive(c->lease, now_us, &err), &err, was_open, now_us);
+  c->is_woken = lease_take_woken(c->lease) || c->is_woken;
   for (int i = 0; i < SEATS(c); i++) {
     struct claimer *claimer = c->seats[i].claimer;
     enum claimer_state before = claimer_state(claimer);
@@ -367,7 +378,10 @@ static int64_t next_deadline_us(const struct coordinator *c) {
   if (lease_state(c->lease) == LEASE_CLOSED) {
     at_us = earliest(at_us, c->lease_retry_us);
   } else if (lease_state(c->lease) == LEASE_READY) {
-    at_us = earliest(at_us, c->next_fleet_us);
+    if (!c->is_ending) {
+      at_us = earliest(at_us, c->next_fleet_us);
+      at_us = lease_is_listening(c->lease) ? at_us : earliest(at_us, c->next_trigger_us);
+    }
     if (c->cfg->is_until_empty && c->has_no_share) {
       at_us = earliest(at_us, c->next_left_us);
     }
@@ -387,6 +401,9 @@ static int64_t next_deadline_us(const struct coordinator *c) {
       at_us = earliest(at_us, c->next_poll_us > c->sweep_allowed_us || horizon_cursor(c->horizon) != INT64_MIN
                                   ? c->next_poll_us
                                   : c->sweep_allowed_us);
+      if (c->is_woken && horizon_cursor(c->horizon) == INT64_MIN) {
+        at_us = earliest(at_us, c->sweep_allowed_us);
+      }
     }
   }
   return earliest(at_us, lanes_next_us(c));

@@ -83,6 +83,7 @@ struct coordinator {
   int64_t next_fleet_us;
   bool is_left_asked;       /* --until-empty: the question waits for the lease */
   bool has_no_share;        /* there are more processes than lanes, and none for us */
+  int64_t next_trigger_us;  /* when to look again whether the table has the trigger of --notify */
   int64_t next_left_us;     /* --until-empty without lanes: when to ask again */
   int64_t postgres_down_us; /* since when no session could be had; 0: it answers */
 
@@ -104,6 +105,7 @@ struct coordinator {
   struct horizon *horizon; /* how far the claims of this epoch have come */
   struct buf in_flight;    /* int8[] of the open batches' ids */
   bool is_caught_up;       /* the last claim found less than a whole batch */
+  bool is_woken;           /* rows were committed since the last claim or probe was sent */
   bool is_probed;          /* the probe of this poll found something */
   bool is_epoch_told;      /* the publishers know of this epoch */
   int64_t next_poll_us;

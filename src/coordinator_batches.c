@@ -110,8 +110,10 @@ static void send_claim(struct coordinator *c, int index, int64_t now_us) {
     if (horizon_cursor(c->horizon) == INT64_MIN && c->sweep_started_us == 0) {
       c->sweep_started_us = now_us;
     }
-    rc = c->is_caught_up && !c->is_probed ? claimer_probe(seat->claimer, &claim, now_us, &err)
-                                          : claimer_claim(seat->claimer, &claim, now_us, &err);
+    bool is_probe = c->is_caught_up && !c->is_probed && !c->is_woken;
+    c->is_woken = false; /* what is committed from here on is told again */
+    rc = is_probe ? claimer_probe(seat->claimer, &claim, now_us, &err)
+                  : claimer_claim(seat->claimer, &claim, now_us, &err);
   }
   if (rc != 0) {
     batches_on_claimer(c, index, CLAIMER_EV_LOST, now_us);
@@ -123,11 +125,16 @@ void batches_claim(struct coordinator *c, int64_t now_us) {
   if (c->phase != PHASE_RUN || c->claiming >= 0 || c->active_n == 0) {
     return;
   }
-  if (c->is_caught_up && !c->is_probed) {
-    if (now_us < c->next_poll_us || (horizon_cursor(c->horizon) == INT64_MIN && now_us < c->sweep_allowed_us)) {
+  bool is_idle = c->is_caught_up && !c->is_probed;
+  if (is_idle && horizon_cursor(c->horizon) == INT64_MIN && now_us < c->sweep_allowed_us) {
+    return;
+  }
+  if (is_idle && !c->is_woken) {
+    if (now_us < c->next_poll_us) {
       return;
     }
-    /* A poll looks from the start of the order again, for what committed late: with nothing in flight, as every sweep. */
+    /* A poll looks from the start of the order again, for what committed late: with nothing in flight, as every sweep.  A claim that was woken for
+     * goes on from the horizon. */
     if (horizon_cursor(c->horizon) != INT64_MIN && now_us >= c->sweep_allowed_us && batches_are_none_open(c)) {
       coordinator_want_drain(c);
       return;
@@ -396,7 +403,8 @@ void batches_act(struct coordinator *c, int64_t now_us) {
   }
   if (c->phase == PHASE_RUN) {
     bool is_due = held_back_next_due_us(c->held_back) <= now_us && now_us >= c->sweep_allowed_us;
-    bool is_sweep_due = !c->is_caught_up && now_us >= c->sweep_due_us;
+    /* Who is woken again and again never comes to a poll. */
+    bool is_sweep_due = (!c->is_caught_up || lease_is_listening(c->lease)) && now_us >= c->sweep_due_us;
     if (now_us >= c->dead_check_us) {
       c->dead_check_us = INT64_MAX;
       c->is_dead_known = false;

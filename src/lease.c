@@ -19,7 +19,17 @@
 #define SLACK_MS 1000
 
 /* What the request under way asked. */
-enum question { ASK_NOTHING, ASK_FLEET, ASK_TAKE, ASK_RELEASE, ASK_PENDING, ASK_DEAD, ASK_LEFT };
+enum question {
+  ASK_NOTHING,
+  ASK_TRIGGER,
+  ASK_LISTEN,
+  ASK_FLEET,
+  ASK_TAKE,
+  ASK_RELEASE,
+  ASK_PENDING,
+  ASK_DEAD,
+  ASK_LEFT
+};
 
 struct lease {
   struct pg *pg;
@@ -34,6 +44,8 @@ struct lease {
   struct dead_key *dead;
   int dead_n;
   bool is_anything_left;
+  bool is_listening;
+  char listen[48]; /* SQL */
   char table_oid[16];
   char table_key[16];
   char attempts[16];
@@ -61,6 +73,8 @@ int lease_new(const struct cfg *cfg, const struct table *table, struct lease **o
   lease->fleet.is_owned = calloc((size_t)cfg->lanes_n, sizeof *lease->fleet.is_owned);
   (void)snprintf(lease->table_oid, sizeof lease->table_oid, "%u", table->oid);
   (void)snprintf(lease->table_key, sizeof lease->table_key, "%d", locks_table_key(table->oid));
+  /* The channel of sql/init_notify_function.sql. */
+  (void)snprintf(lease->listen, sizeof lease->listen, "LISTEN outboxd_%u", table->oid);
   (void)snprintf(lease->attempts, sizeof lease->attempts, "%d", cfg->max_attempts_n);
   if (lease->lanes == NULL || lease->fleet.is_owned == NULL) {
     (void)err_set(err, ERR_RETRY, "ENOMEM", "no memory for the lease's lanes");
@@ -81,6 +95,7 @@ void lease_close(struct lease *lease) {
   memset(lease->lanes, 0, (size_t)lease->cfg->lanes_n * sizeof *lease->lanes);
   lease->question = ASK_NOTHING;
   lease->names = NULL;
+  lease->is_listening = false;
   set_state(lease, LEASE_CLOSED);
 }
 
@@ -256,6 +271,25 @@ int lease_ask_left(struct lease *lease, const struct buf *held_back, int64_t now
   return ask(lease, ASK_LEFT, &step, now_us, err);
 }
 
+int lease_ask_trigger(struct lease *lease, int64_t now_us, struct err *err) {
+  const char *values[] = {lease->table_oid};
+  const struct pg_step step = {.kind = PG_QUERY, .sql = embed_notify_trigger_sql, .params_n = 1, .values = values};
+  return ask(lease, ASK_TRIGGER, &step, now_us, err);
+}
+
+static int ask_listen(struct lease *lease, int64_t now_us, struct err *err) {
+  const struct pg_step step = {.kind = PG_QUERY, .sql = lease->listen};
+  return ask(lease, ASK_LISTEN, &step, now_us, err);
+}
+
+bool lease_is_listening(const struct lease *lease) {
+  return lease->is_listening;
+}
+
+bool lease_take_woken(struct lease *lease) {
+  return pg_take_notified(lease->pg);
+}
+
 int lease_touch(struct lease *lease, int64_t now_us, struct err *err) {
   const struct pg_step step = {.kind = PG_QUERY, .sql = "SELECT 1"};
   return ask(lease, ASK_NOTHING, &step, now_us, err);
@@ -335,10 +369,18 @@ static int read_dead(struct lease *lease, const PGresult *rows, struct err *err)
   return 0;
 }
 
-static enum lease_event on_answer(struct lease *lease, const PGresult *rows, struct err *err) {
+static enum lease_event on_answer(struct lease *lease, const PGresult *rows, int64_t now_us, struct err *err) {
   switch (lease->question) {
   case ASK_NOTHING:
     return LEASE_EV_NONE;
+  case ASK_TRIGGER:
+    if (PQgetvalue(rows, 0, 0)[0] == 't' && ask_listen(lease, now_us, err) != 0) {
+      return LEASE_EV_LOST;
+    }
+    return LEASE_EV_NONE;
+  case ASK_LISTEN:
+    lease->is_listening = true;
+    return LEASE_EV_LISTENING;
   case ASK_FLEET:
     read_fleet(lease, rows);
     return LEASE_EV_FLEET;
@@ -367,7 +409,7 @@ static enum lease_event on_answer(struct lease *lease, const PGresult *rows, str
   return LEASE_EV_LOST;
 }
 
-static enum lease_event on_reply(struct lease *lease, struct err *err) {
+static enum lease_event on_reply(struct lease *lease, int64_t now_us, struct err *err) {
   const struct pg_reply *reply = pg_reply(lease->pg);
   if (reply->is_failed) {
     *err = reply->err;
@@ -380,7 +422,7 @@ static enum lease_event on_reply(struct lease *lease, struct err *err) {
     return LEASE_EV_LOST;
   }
   set_state(lease, LEASE_READY);
-  return is_set_up ? LEASE_EV_READY : on_answer(lease, reply->results[0], err);
+  return is_set_up ? LEASE_EV_READY : on_answer(lease, reply->results[0], now_us, err);
 }
 
 enum lease_event lease_drive(struct lease *lease, int64_t now_us, struct err *err) {
@@ -390,7 +432,7 @@ enum lease_event lease_drive(struct lease *lease, int64_t now_us, struct err *er
   case PG_EV_OPEN:
     return set_up(lease, now_us, err) == 0 ? LEASE_EV_NONE : LEASE_EV_LOST;
   case PG_EV_REPLY:
-    return on_reply(lease, err);
+    return on_reply(lease, now_us, err);
   case PG_EV_LOST:
     lease_close(lease);
     return LEASE_EV_LOST;

@@ -99,6 +99,9 @@ static const struct option_row table[] = {
            "file for counters in Prometheus' text format, written anew with each stats line"),
     FLAG("until-empty", is_until_empty, RUN, "exit with 0 when nothing is pending, dead messages aside"),
     FLAG("plain", is_init_plain, INIT, "make the plain table instead of the partitioned one"),
+    FLAG("notify", is_init_notify, INIT,
+         "add a trigger that wakes the relays as soon as rows are committed; see docs/schema.md for what it costs "
+         "writers"),
     FLAG("print", is_init_print, INIT, "print the SQL and change nothing"),
     CHOICE("log-level", "LEVEL", "info", log_level_choices, enum log_level, log_level, RUN | INIT,
            "least level that is logged: debug, info, warning, error or critical"),

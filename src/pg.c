@@ -31,6 +31,7 @@ struct pg {
   const char *setup_values[1];
   char role[ROLE_BYTES];
   char *conninfo;
+  bool is_notified;
 };
 
 /* -------------------------------------------------------------------------------------------------- errors */
@@ -350,6 +351,20 @@ static bool take_result(struct pg *pg, PGresult *result) {
   return false;
 }
 
+static void take_notifications(struct pg *pg) {
+  PGnotify *notify = NULL;
+  while ((notify = PQnotifies(pg->conn)) != NULL) {
+    pg->is_notified = true;
+    PQfreemem(notify);
+  }
+}
+
+bool pg_take_notified(struct pg *pg) {
+  bool is_notified = pg->is_notified;
+  pg->is_notified = false;
+  return is_notified;
+}
+
 static enum pg_event drive_busy(struct pg *pg, int64_t now_us, struct err *err) {
   if (PQflush(pg->conn) < 0 || PQconsumeInput(pg->conn) == 0) {
     return lose(pg, err);
@@ -367,6 +382,7 @@ static enum pg_event drive_busy(struct pg *pg, int64_t now_us, struct err *err) 
       continue;
     }
     if (take_result(pg, result)) {
+      take_notifications(pg);
       pg->state = PG_IDLE;
       pg->deadline_us = INT64_MAX;
       return PG_EV_REPLY;
@@ -394,10 +410,7 @@ static enum pg_event drive_idle(struct pg *pg, struct err *err) {
     return lose(pg, err);
   }
   (void)PQisBusy(pg->conn);
-  PGnotify *notify = NULL;
-  while ((notify = PQnotifies(pg->conn)) != NULL) {
-    PQfreemem(notify);
-  }
+  take_notifications(pg);
   return PQstatus(pg->conn) == CONNECTION_BAD ? lose(pg, err) : PG_EV_NONE;
 }
 

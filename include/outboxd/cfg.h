@@ -52,8 +52,9 @@ struct cfg {
   enum log_level log_level;
   enum log_format log_format;
 
-  bool is_init_plain; /* init: the plain table instead of the partitioned one */
-  bool is_init_print; /* init: print the SQL, do nothing */
+  bool is_init_plain;  /* init: the plain table instead of the partitioned one */
+  bool is_init_notify; /* init: the trigger that wakes the relays */
+  bool is_init_print;  /* init: print the SQL, do nothing */
 };
 
 #endif

@@ -35,8 +35,9 @@ enum lease_event {
   LEASE_EV_RELEASED, /* the lanes are given back */
   LEASE_EV_PENDING,  /* lease_ask_pending is answered: the names are reduced to those still pending */
   LEASE_EV_DEAD,     /* lease_ask_dead is answered: lease_dead_keys */
-  LEASE_EV_LEFT,     /* lease_ask_left is answered: lease_is_anything_left */
-  LEASE_EV_LOST      /* the session is gone, and with it gates and membership; *err says why */
+  LEASE_EV_LISTENING, /* the table has the trigger of `outboxd init --notify`, and this session hears of its inserts from now on */
+  LEASE_EV_LEFT, /* lease_ask_left is answered: lease_is_anything_left */
+  LEASE_EV_LOST  /* the session is gone, and with it gates and membership; *err says why */
 };
 
 /* What lease_ask_fleet saw. */
@@ -72,6 +73,8 @@ must_check int lease_ask_pending(struct lease *lease, struct journal_names *name
 must_check int lease_ask_dead(struct lease *lease, int64_t now_us, struct err *err);
 /* Is anything pending in any lane, whoever owns it, other than dead messages and aggregates in held_back (int8[] or NULL)? */
 must_check int lease_ask_left(struct lease *lease, const struct buf *held_back, int64_t now_us, struct err *err);
+/* Does the table have the trigger of `outboxd init --notify`?  If so, LISTEN follows of itself. */
+must_check int lease_ask_trigger(struct lease *lease, int64_t now_us, struct err *err);
 must_check int lease_touch(struct lease *lease, int64_t now_us, struct err *err);
 int64_t lease_touch_due_us(const struct lease *lease);
 
@@ -80,6 +83,9 @@ enum lease_event lease_drive(struct lease *lease, int64_t now_us, struct err *er
 bool lease_owns(const struct lease *lease, int lane);
 const struct fleet *lease_fleet(const struct lease *lease);
 int lease_dead_keys(const struct lease *lease, const struct dead_key **out);
+bool lease_is_listening(const struct lease *lease);
+/* True once after rows were committed. */
+bool lease_take_woken(struct lease *lease);
 bool lease_is_anything_left(const struct lease *lease);
 
 #endif

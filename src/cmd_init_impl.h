@@ -1,0 +1,45 @@
+/*
+ * The inside of `outboxd init`, shared by the files it is made of: cmd_init.c (the order of things, the table), cmd_init_index.c (the pending index),
+ * cmd_init_notify.c (the trigger of --notify).
+ *
+ * Main thread, no other exists.
+ */
+#ifndef OUTBOXD_CMD_INIT_IMPL_H
+#define OUTBOXD_CMD_INIT_IMPL_H
+
+#include "outboxd/cfg.h"
+#include "outboxd/err.h"
+#include "outboxd/pg.h"
+#include "outboxd/schema.h"
+
+#define INIT_SESSION_MS INT64_C(30000)
+
+/* What a run works with. */
+struct init {
+  const struct cfg *cfg;
+  struct schema_name given; /* --table, taken apart */
+  struct pg *pg;
+  struct schema_relation table;
+  int made_n; /* partitions */
+  struct schema_partition first_made;
+  struct schema_partition last_made;
+};
+
+/* One line of what was done: "created  index      outbox_messages_pending_idx (of what is pending)". */
+void init_tell(const char *verb, const char *what, const char *name, const char *more);
+
+/* Runs one statement in a transaction that makes no writer wait. */
+must_check int init_run(struct init *init, const char *text, const struct sql_var *vars, struct err *err);
+
+/* The name of the table's pending index; and the same for CREATE INDEX, which puts an index into its table's schema and takes no other. */
+void init_index_of(const struct schema_name *table, struct schema_name *out);
+void init_index_name(const struct schema_name *table, char out[SCHEMA_FULL_NAME_BYTES]);
+/* Adds the pending index where an existing table has none. */
+must_check int init_ensure_index(struct init *init, struct err *err);
+
+/* --notify: adds the statements that make the trigger of this table. */
+must_check int init_add_notify(struct schema_script *script, const struct schema_name *table, struct err *err);
+/* The same on the table itself; says what it did. */
+must_check int init_ensure_notify(struct init *init, struct err *err);
+
+#endif
