@@ -391,6 +391,15 @@ static void judge(struct alert *alert) {
   judge_memory(alert);
 }
 
+/* From which age of the oldest message on its companions are to be counted in this look.  Looks between the checks need no counts but for the first line that
+ * says that messages are stale. */
+static int64_t count_from_us(const struct alert *alert) {
+  if (alert->is_check) {
+    return 0;
+  }
+  return alert->states[ALARM_STALE].is_raised ? NEVER_US : alert->cfg->stale_after_ms * 1000;
+}
+
 /* Something may turn into an alert, or be over, long before the next check. */
 static bool is_uneasy(const struct alert *alert) {
   const struct alert_view *view = &alert->view;
@@ -406,7 +415,7 @@ static void *alert_main(void *arg) {
   alert->probed_us = next_check_us;
   while (!stop_is_set(alert->stop)) {
     alert->is_check = clock_now_us() >= next_check_us;
-    alert_probe_look(alert->probe, &alert->view);
+    alert_probe_look(alert->probe, count_from_us(alert), &alert->view);
     if (stop_is_set(alert->stop)) {
       break;
     }

@@ -288,11 +288,13 @@ static void look_at_transactions(struct alert_probe *probe, struct alert_view *v
   text_at(rows, 5, view->transaction_state, sizeof view->transaction_state);
 }
 
-static void look_at_postgres(struct alert_probe *probe, struct alert_view *view) {
+static void look_at_postgres(struct alert_probe *probe, struct alert_view *view, int64_t count_from_us) {
   view->is_postgres_up = connect_postgres(probe, &view->postgres_err) == 0;
   (void)snprintf(view->role, sizeof view->role, "%s", probe->role);
   look_at_oldest(probe, view);
-  look_at_counts(probe, view);
+  if (count_from_us == 0 || view->oldest_us > count_from_us) {
+    look_at_counts(probe, view);
+  }
   look_at_lanes(probe, view);
   if (view->is_postgres_up && probe->is_partitioned && probe->is_by_created_at) {
     look_at_partitions(probe, view);
@@ -348,8 +350,8 @@ static void look_at_redis(struct alert_probe *probe, struct alert_view *view) {
   read_redis(probe, view);
 }
 
-void alert_probe_look(struct alert_probe *probe, struct alert_view *view) {
+void alert_probe_look(struct alert_probe *probe, int64_t count_from_us, struct alert_view *view) {
   memset(view, 0, sizeof *view);
-  look_at_postgres(probe, view);
+  look_at_postgres(probe, view, count_from_us);
   look_at_redis(probe, view);
 }

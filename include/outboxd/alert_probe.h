@@ -97,8 +97,10 @@ must_check int alert_probe_new(const struct cfg *cfg, const struct url *url, con
                                const struct stop *stop, struct alert_probe **out, struct err *err);
 void alert_probe_free(struct alert_probe *probe);
 
-/* Connects where there is no connection, one attempt each, and looks at everything.  When *stop was set meanwhile the view means nothing. */
-void alert_probe_look(struct alert_probe *probe, struct alert_view *view);
+/* Connects where there is no connection, one attempt each, and looks at everything.  Counting is what costs (as much as there are pending messages, up
+ * to 100,000): it is done only when the oldest message is older than count_from_us, or when that is 0.  When *stop was set meanwhile the view means
+ * nothing. */
+void alert_probe_look(struct alert_probe *probe, int64_t count_from_us, struct alert_view *view);
 
 /* "oldest", "counts", ... for logs. */
 const char *alert_part_name(enum alert_part part);
