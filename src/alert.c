@@ -89,6 +89,8 @@ struct alert {
   int64_t *lanes_since_us; /* per lane: see alert_lanes_missing */
   int64_t *lanes_missing;
   bool is_lane_waiting;
+  pthread_mutex_t reading_mutex; /* guards what follows */
+  struct alert_reading reading;
 };
 
 /* -------------------------------------------------------------------------------------------------- one alarm */
@@ -391,6 +393,23 @@ static void judge(struct alert *alert) {
   judge_memory(alert);
 }
 
+/* What could not be looked at stays as it was seen last. */
+static void keep_reading(struct alert *alert) {
+  const struct alert_view *view = &alert->view;
+  int64_t seen_us = clock_wall_us();
+  (void)pthread_mutex_lock(&alert->reading_mutex);
+  if (view->seen[ALERT_PART_OLDEST] == ALERT_SEEN) {
+    alert->reading.seen_us = seen_us;
+    alert->reading.oldest_pending_us = view->is_pending && view->oldest_us > 0 ? view->oldest_us : 0;
+  }
+  if (view->seen[ALERT_PART_COUNTS] != ALERT_NOT_SEEN) {
+    alert->reading.has_counts = view->seen[ALERT_PART_COUNTS] == ALERT_SEEN;
+    alert->reading.pending_n = view->pending_n;
+    alert->reading.dead_n = view->dead_n;
+  }
+  (void)pthread_mutex_unlock(&alert->reading_mutex);
+}
+
 /* From which age of the oldest message on its companions are to be counted in this look.  Looks between the checks need no counts but for the first line that
  * says that messages are stale. */
 static int64_t count_from_us(const struct alert *alert) {
@@ -420,6 +439,7 @@ static void *alert_main(void *arg) {
       break;
     }
     alert->now_us = clock_now_us();
+    keep_reading(alert);
     judge(alert);
     if (alert->is_check) {
       next_check_us += every_us;
@@ -441,6 +461,7 @@ static void *alert_main(void *arg) {
 
 static void free_alert(struct alert *alert) {
   alert_probe_free(alert->probe);
+  (void)pthread_mutex_destroy(&alert->reading_mutex);
   free(alert->lanes_missing);
   free(alert->lanes_since_us);
   free(alert->table);
@@ -455,6 +476,7 @@ int alert_start_limited(const struct cfg *cfg, const struct url *url, const stru
   if (alert == NULL) {
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the alert");
   }
+  (void)pthread_mutex_init(&alert->reading_mutex, NULL);
   alert->cfg = cfg;
   alert->url = url;
   alert->stop = stop;
@@ -486,6 +508,12 @@ int alert_start(const struct cfg *cfg, const struct url *url, const struct table
                 struct alert **out, struct err *err) {
   const struct alert_limits limits = ALERT_LIMITS;
   return alert_start_limited(cfg, url, table, stop, &limits, out, err);
+}
+
+void alert_read(struct alert *alert, struct alert_reading *reading) {
+  (void)pthread_mutex_lock(&alert->reading_mutex);
+  *reading = alert->reading;
+  (void)pthread_mutex_unlock(&alert->reading_mutex);
 }
 
 void alert_stop(struct alert *alert) {

@@ -144,6 +144,38 @@ static int append_levels(const struct metrics *metrics, const struct stats_figur
   return append_publishers(metrics, figures, out, err);
 }
 
+static int append_seconds(const struct metrics *metrics, struct buf *out, const char *name, int64_t us,
+                          const char *help, struct err *err) {
+  if (append_head(out, name, "gauge", help, err) != 0) {
+    return -1;
+  }
+  return buf_printf(out, err, "outboxd_%s{%s} %.3f\n", name, metrics->labels.data, (double)us / 1e6);
+}
+
+/* What is not known has no series: nobody takes a table that could not be looked at for an empty one. */
+static int append_table(const struct metrics *metrics, const struct alert_reading *table, struct buf *out,
+                        struct err *err) {
+  if (table->seen_us == 0) {
+    return 0;
+  }
+  if (append_seconds(metrics, out, "table_seen_timestamp_seconds", table->seen_us,
+                     "When the table was looked at last, in seconds since 1970.", err) != 0 ||
+      append_seconds(metrics, out, "table_oldest_pending_seconds", table->oldest_pending_us,
+                     "Age of the oldest message not published then, dead ones included; 0: there was none.",
+                     err) != 0) {
+    return -1;
+  }
+  if (!table->has_counts) {
+    return 0;
+  }
+  return append_whole(metrics, out, "table_pending_messages", "gauge", table->pending_n,
+                      "Messages not published then, dead ones included; 100000: so many or more.", err) != 0 ||
+                 append_whole(metrics, out, "table_dead_messages", "gauge", table->dead_n, "Dead ones among them.",
+                              err) != 0
+             ? -1
+             : 0;
+}
+
 /* The values of one slot, as histogram.h lays them out: the largest, and the width. */
 static void slot_bounds(unsigned slot, int64_t *top_us, int64_t *width_us) {
   if (slot < 128) {
@@ -202,7 +234,7 @@ int metrics_render(const struct metrics *metrics, const struct stats_figures *fi
       {STATS_ROUND_TRIP, "redis_round_trip_seconds", "From writing to Redis until the last reply."},
   };
   if (append_info(metrics, out, err) != 0 || append_counters(metrics, figures, out, err) != 0 ||
-      append_levels(metrics, figures, out, err) != 0) {
+      append_levels(metrics, figures, out, err) != 0 || append_table(metrics, &figures->table, out, err) != 0) {
     return -1;
   }
   for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {

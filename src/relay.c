@@ -186,7 +186,7 @@ static int start(struct relay *relay, struct err *err) {
   if (rc != 0) {
     return -1;
   }
-  return stats_new(cfg, relay->coordinator, relay->publishers, &relay->stats, err);
+  return stats_new(cfg, relay->coordinator, relay->publishers, relay->alert, &relay->stats, err);
 }
 
 static void log_start(const struct relay *relay) {

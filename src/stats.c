@@ -16,6 +16,7 @@ struct stats {
   const struct cfg *cfg;
   struct coordinator *coordinator;
   struct publisher *const *publishers;
+  struct alert *alert;
   struct metrics *metrics; /* NULL: no file */
   int64_t since_us;
   struct stats_publisher *publishers_now;
@@ -83,6 +84,7 @@ static void collect(struct stats *stats) {
   }
   collect_coordinator(stats);
   collect_publishers(stats);
+  alert_read(stats->alert, &stats->figures.table);
   for (int i = 0; i < STATS_TIMES_N; i++) {
     histogram_merge(&stats->times_total[i], &stats->times_fresh[i]);
   }
@@ -158,7 +160,7 @@ static int start_metrics(struct stats *stats, struct err *err) {
 }
 
 int stats_new(const struct cfg *cfg, struct coordinator *coordinator, struct publisher *const *publishers,
-              struct stats **out, struct err *err) {
+              struct alert *alert, struct stats **out, struct err *err) {
   *out = NULL;
   size_t n = (size_t)cfg->publishers_n;
   struct stats *stats = calloc(1, sizeof *stats);
@@ -170,6 +172,7 @@ int stats_new(const struct cfg *cfg, struct coordinator *coordinator, struct pub
   stats->cfg = cfg;
   stats->coordinator = coordinator;
   stats->publishers = publishers;
+  stats->alert = alert;
   stats->since_us = clock_now_us();
   stats->figures = (struct stats_figures){.publishers_n = cfg->publishers_n,
                                           .lanes_n = cfg->lanes_n,

@@ -8,6 +8,7 @@
 #ifndef OUTBOXD_ALERT_H
 #define OUTBOXD_ALERT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "outboxd/cfg.h"
@@ -37,6 +38,18 @@ must_check int alert_start(const struct cfg *cfg, const struct url *url, const s
 must_check int alert_start_limited(const struct cfg *cfg, const struct url *url, const struct table *table,
                                    const struct stop *stop, const struct alert_limits *limits, struct alert **out,
                                    struct err *err);
+
+/* The table as the thread saw it last, for whoever shows figures. */
+struct alert_reading {
+  int64_t seen_us; /* when the oldest message was looked at, in microseconds since 1970 by our clock; 0: not yet */
+  int64_t oldest_pending_us; /* its age then, by the database's clock; 0: nothing was pending */
+  bool has_counts;           /* the last question for the counts was answered */
+  int64_t pending_n;         /* dead ones included; 100,000 at most */
+  int64_t dead_n;            /* among these */
+};
+
+/* Copies it.  Any thread, until alert_stop; takes the thread's own lock for the copy only. */
+void alert_read(struct alert *alert, struct alert_reading *reading);
 
 /* Waits for the thread, which ends soon after *stop is set, and frees.  NULL is fine. */
 void alert_stop(struct alert *alert);

@@ -1,7 +1,7 @@
 /*
  * What the relay has done, as figures, and the periodic `stats` line made of them; with --metrics-file the same figures go into a file.
  *
- * Used by the main thread; reads the coordinator's and the publishers' counters through their own locks, one after the other.
+ * Used by the main thread; reads the coordinator's, the publishers' and the alert thread's figures through their own locks, one after the other.
  */
 #ifndef OUTBOXD_STATS_H
 #define OUTBOXD_STATS_H
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "outboxd/alert.h"
 #include "outboxd/cfg.h"
 #include "outboxd/coordinator.h"
 #include "outboxd/err.h"
@@ -37,7 +38,8 @@ struct stats_figures {
   struct coordinator_stats fresh; /* its counters; the levels (lanes_active_n, held_back_n) are in total only */
   struct publisher_stats publishers_total; /* sums over all publishers; levels are in publishers[] */
   struct publisher_stats publishers_fresh;
-  int64_t in_flight_n; /* claimed, and neither settled nor given back yet */
+  int64_t in_flight_n;        /* claimed, and neither settled nor given back yet */
+  struct alert_reading table; /* the metrics file's only: the log has the alerts themselves */
   int publishers_n;
   int lanes_n;
   const struct stats_publisher *publishers;
@@ -47,10 +49,10 @@ struct stats_figures {
 
 struct stats;
 
-/* coordinator and publishers (cfg->publishers_n of them) are borrowed for its life.  With cfg->metrics_file the file is written for the first time;
+/* coordinator, publishers (cfg->publishers_n of them) and alert are borrowed for its life.  With cfg->metrics_file the file is written for the first time;
  * ERR_FATAL when that cannot be done. */
 must_check int stats_new(const struct cfg *cfg, struct coordinator *coordinator, struct publisher *const *publishers,
-                         struct stats **out, struct err *err);
+                         struct alert *alert, struct stats **out, struct err *err);
 void stats_free(struct stats *stats);
 
 /* Writes one line, and the metrics file anew, and starts the next interval.  A file that cannot be written is warned of, once an hour. */

@@ -9,6 +9,7 @@
 
 #include "db.h"
 #include "harness.h"
+#include "outboxd/clock.h"
 #include "rds.h"
 #include "table.h"
 #include "wait.h"
@@ -122,6 +123,49 @@ static void test_file_says_what_the_log_says(void **state) {
   PQfinish(conn);
 }
 
+/* The gauges of the table: as the alert thread saw it, by the database's clock, and as old as they say once it sees nothing any more. */
+static void test_file_tells_what_waits_in_the_table(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  char path[PATH_BYTES];
+  (void)state;
+  path_of("outboxd-a.prom", path);
+  (void)remove(path);
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  struct relay *relay =
+      relay_start(stack, ARGS("run", "--metrics-file", path, "--stats-every", "100ms", "--stale-check-every", "200ms",
+                              "--session-timeout", "2s", "--no-cleanup"));
+  WAIT_FOR(DRAIN_MS, value_of(read_text(path), "table_pending_messages", "") == 0, "no gauge of an empty table");
+  const char *text = read_text(path);
+  REQUIRE(value_of(text, "table_oldest_pending_seconds", "") == 0 && value_of(text, "table_dead_messages", "") == 0,
+          "an empty table has something in it");
+  stack_redis_freeze(stack);
+  db_exec(conn, "INSERT INTO " TABLE " (message_id, aggregate_type, aggregate_id, event_type, payload, attempts, "
+                "created_at) SELECT gen_random_uuid(), 'a', i::text, 'e', '{}', CASE WHEN i <= 2 THEN 10 ELSE 0 END, "
+                "now() - interval '1 hour' FROM generate_series(1, 7) i");
+  WAIT_FOR(DRAIN_MS, value_of(read_text(path), "table_pending_messages", "") == 7, "pending messages are not told");
+  text = read_text(path);
+  double age = value_of(text, "table_oldest_pending_seconds", "");
+  REQUIRE(age >= 3600 && age < 3700, "an age of %f s", age);
+  REQUIRE(value_of(text, "table_dead_messages", "") == 2, "%f dead ones", value_of(text, "table_dead_messages", ""));
+  require_status(0, "promtool check metrics <outboxd-a.prom");
+  /* Without a database the time of the look stands still, while the file is written on. */
+  stack_pg_freeze(stack);
+  WAIT_FOR(DRAIN_MS, (double)clock_wall_us() / 1e6 - value_of(read_text(path), "table_seen_timestamp_seconds", "") > 3,
+           "the look's time goes on");
+  int stats_n = relay_count(relay, "stats");
+  double seen = value_of(read_text(path), "table_seen_timestamp_seconds", "");
+  WAIT_FOR(DRAIN_MS, relay_count(relay, "stats") >= stats_n + 5, "no more stats lines");
+  text = read_text(path);
+  REQUIRE(value_of(text, "table_seen_timestamp_seconds", "") == seen &&
+              value_of(text, "table_pending_messages", "") == 7,
+          "something else is told than what was seen last");
+  stack_pg_thaw(stack);
+  stack_redis_thaw(stack);
+  WAIT_FOR(DRAIN_MS, value_of(read_text(path), "table_pending_messages", "") == 2, "only the dead ones are left");
+  relay_stop(relay);
+  PQfinish(conn);
+}
+
 static void test_file_that_cannot_be_written_ends_the_start(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   char path[PATH_BYTES];
@@ -175,13 +219,14 @@ static void test_rules_of_the_page_fire_when_they_should(void **state) {
       root, root);
   free(root);
   require_status(0, command);
-  require_status(0, "promtool check rules outboxd-prometheus.yml | grep -q '10 rules found'");
+  require_status(0, "promtool check rules outboxd-prometheus.yml | grep -q '13 rules found'");
   require_status(0, "promtool test rules test_metrics_rules.yml");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_file_says_what_the_log_says),
+      HARNESS_TEST(test_file_tells_what_waits_in_the_table),
       HARNESS_TEST(test_file_that_cannot_be_written_ends_the_start),
       HARNESS_TEST(test_file_that_cannot_be_written_later_is_a_warning),
       HARNESS_TEST(test_rules_of_the_page_fire_when_they_should),

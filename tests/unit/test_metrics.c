@@ -32,6 +32,7 @@ static struct stats_figures some_figures(void) {
                                           .lanes_active_n = 5,
                                           .held_back_n = 4},
                                 .publishers_total = {.bytes_n = INT64_C(12345678901234), .connects_n = 2},
+                                .table = {.seen_us = 1, .has_counts = true},
                                 .in_flight_n = 4,
                                 .publishers_n = 2,
                                 .lanes_n = 16,
@@ -76,6 +77,30 @@ static void counters_and_levels_are_the_figures(void **state) {
   assert_true(value_of(text, "outboxd_redis_connected{relay=\"relay-1\",table=\"t\",publisher=\"1\"}") == 0);
   assert_true(value_of(text, "outboxd_start_time_seconds{relay=\"relay-1\",table=\"t\"}") > 1.7e9);
   assert_contains(text, "stream=\"a\\\"b\\\\c\\nd\"} 1\n");
+  free(text);
+}
+
+/* What is not known has no series, rather than a zero that would be good news. */
+static void what_was_not_seen_is_not_told(void **state) {
+  (void)state;
+  struct stats_figures figures = some_figures();
+  figures.table = (struct alert_reading){0};
+  char *text = render((char[]){"x"}, &figures);
+  assert_null(strstr(text, "outboxd_table_"));
+  free(text);
+  figures.table = (struct alert_reading){.seen_us = INT64_C(1790000000250000), .oldest_pending_us = 61500000};
+  text = render((char[]){"x"}, &figures);
+  assert_true(value_of(text, "outboxd_table_seen_timestamp_seconds{relay=\"x\",table=\"t\"}") == 1790000000.25);
+  assert_true(value_of(text, "outboxd_table_oldest_pending_seconds{relay=\"x\",table=\"t\"}") == 61.5);
+  assert_null(strstr(text, "outboxd_table_pending_messages"));
+  assert_null(strstr(text, "outboxd_table_dead_messages"));
+  free(text);
+  figures.table.has_counts = true;
+  figures.table.pending_n = 100000;
+  figures.table.dead_n = 3;
+  text = render((char[]){"x"}, &figures);
+  assert_true(value_of(text, "outboxd_table_pending_messages{relay=\"x\",table=\"t\"}") == 100000);
+  assert_true(value_of(text, "outboxd_table_dead_messages{relay=\"x\",table=\"t\"}") == 3);
   free(text);
 }
 
@@ -273,10 +298,10 @@ static void reader_never_finds_half_a_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(counters_and_levels_are_the_figures),  cmocka_unit_test(relay_label_is_the_files_name),
-      cmocka_unit_test(buckets_count_what_lies_below),        cmocka_unit_test(names_and_types_are_those_of_the_page),
-      cmocka_unit_test(paths_that_cannot_be_written_say_why), cmocka_unit_test(failed_write_leaves_the_old_file),
-      cmocka_unit_test(reader_never_finds_half_a_file),
+      cmocka_unit_test(counters_and_levels_are_the_figures),   cmocka_unit_test(what_was_not_seen_is_not_told),
+      cmocka_unit_test(relay_label_is_the_files_name),         cmocka_unit_test(buckets_count_what_lies_below),
+      cmocka_unit_test(names_and_types_are_those_of_the_page), cmocka_unit_test(paths_that_cannot_be_written_say_why),
+      cmocka_unit_test(failed_write_leaves_the_old_file),      cmocka_unit_test(reader_never_finds_half_a_file),
   };
   return cmocka_run_group_tests_name("metrics", tests, make_dir, remove_dir);
 }
