@@ -326,6 +326,24 @@ static void no_insert_waits_for_long(void **state) {
   }
 }
 
+/* What is in use is tried again, and that is said. */
+static void says_what_is_in_use(void **state) {
+  (void)state;
+  PGconn *conn = make_table(1);
+  db_exec(conn, "CREATE TABLE others PARTITION OF outbox_messages DEFAULT"); /* then nothing waits for long */
+  PGconn *holder = hold_parent();
+  struct relay *maintainer = MAINTAIN(stack, "--cleanup-every", "1s", "--partitions-ahead", "0");
+  const json_t *line = wait_about(maintainer, "partition_busy");
+  assert_string_equal(json_string_value(json_object_get(line, "partition")), "public.old");
+  assert_string_equal(json_string_value(json_object_get(line, "level")), "info");
+  assert_non_null(json_string_value(json_object_get(line, "reason")));
+  assert_true(is_partition(conn, "old"));
+  release(holder);
+  wait_about(maintainer, "partition_dropped");
+  relay_stop(maintainer);
+  PQfinish(conn);
+}
+
 /* A detach that waits is given up at SIGTERM, in the server too, and finished by the next process. */
 static void ends_promptly_while_it_waits(void **state) {
   (void)state;
@@ -462,6 +480,7 @@ int main(int argc, char *argv[]) {
       HARNESS_TEST(a_row_through_the_table_stays),
       HARNESS_TEST(no_committed_row_is_ever_lost),
       HARNESS_TEST(no_insert_waits_for_long),
+      HARNESS_TEST(says_what_is_in_use),
       HARNESS_TEST(ends_promptly_while_it_waits),
       HARNESS_TEST(finishes_what_a_kill_interrupted),
       HARNESS_TEST(touches_no_table_of_others),

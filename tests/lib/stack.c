@@ -134,6 +134,9 @@ void stack_reset(struct stack *stack) {
     if (!proc_is_running(&stack->pg)) {
       stack_pg_restart(stack);
     }
+    if (stack->options.has_clock) {
+      stack_pg_set_clock(stack, 0);
+    }
     PGconn *conn = db_open(stack_conninfo(stack, STACK_PG_USER, "postgres", admin));
     db_exec(conn, "DROP DATABASE IF EXISTS " STACK_DATABASE " WITH (FORCE)");
     db_exec(conn, "CREATE DATABASE " STACK_DATABASE);

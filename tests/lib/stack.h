@@ -27,6 +27,7 @@ struct stack_options {
   const char *const *redis_settings; /* lines of redis.conf, NULL at the end */
   const char *redis_password;        /* requirepass */
   bool has_aof;                      /* appendonly yes, appendfsync always: what survives a kill -9 */
+  bool has_clock;                    /* PostgreSQL's clock can be moved: stack_pg_set_clock */
   bool has_no_pg, has_no_redis;
 };
 
@@ -71,6 +72,10 @@ void stack_pg_restart(struct stack *stack);
 /* SIGSTOP and SIGCONT for the server and all its backends. */
 void stack_pg_freeze(struct stack *stack);
 void stack_pg_thaw(struct stack *stack);
+
+/* Moves the clock of a server with has_clock: from now on it is so many seconds ahead of the machine's, for all its client sessions at once, and runs on
+ * from there.  stack_reset sets it right. */
+void stack_pg_set_clock(struct stack *stack, double ahead_seconds);
 
 void stack_redis_kill(struct stack *stack);
 void stack_redis_shutdown(struct stack *stack);

@@ -127,11 +127,39 @@ static void make_data_dir(const struct stack *stack) {
   keep_template(data, cache, template, log_path);
 }
 
+/* What makes libfaketime take its offset from a file, at each reading of the clock.  Monotonic time stays what it is: timeouts are no dates. */
+#define CLOCK_ENV_N 4
+#define CLOCK_ENV_BYTES (STACK_PATH_BYTES + 64)
+
+static void find_clock(const struct stack *stack, char env[CLOCK_ENV_N][CLOCK_ENV_BYTES]) {
+  glob_t found;
+  if (glob("/usr/lib/*/faketime/libfaketime.so.1", 0, NULL, &found) != 0) {
+    FAIL("there is no libfaketime: install the package faketime");
+  }
+  snprintf(env[0], CLOCK_ENV_BYTES, "LD_PRELOAD=%s", found.gl_pathv[0]);
+  snprintf(env[1], CLOCK_ENV_BYTES, "FAKETIME_TIMESTAMP_FILE=%s/clock", stack->dir);
+  snprintf(env[2], CLOCK_ENV_BYTES, "FAKETIME_NO_CACHE=1");
+  snprintf(env[3], CLOCK_ENV_BYTES, "DONT_FAKE_MONOTONIC=1");
+  globfree(&found);
+}
+
+/* By rename: a reader finds the old text or the new. */
+void stack_pg_set_clock(struct stack *stack, double ahead_seconds) {
+  char path[STACK_PATH_BYTES], fresh[STACK_PATH_BYTES], text[64];
+  stack_print_path(path, sizeof path, "%s/clock", stack->dir);
+  stack_print_path(fresh, sizeof fresh, "%s/clock.new", stack->dir);
+  snprintf(text, sizeof text, "%+.6f\n", ahead_seconds);
+  stack_write_file(fresh, text);
+  REQUIRE(chmod(fresh, 0644) == 0 && rename(fresh, path) == 0, "cannot set the clock: %s", strerror(errno));
+}
+
 /* Starts the server process on the port it has. */
 static void launch(struct stack *stack) {
   const char *argv[ARGS_MAX];
   char program[STACK_PATH_BYTES], data[STACK_PATH_BYTES], log_path[STACK_PATH_BYTES], number[16];
   char socket_setting[STACK_PATH_BYTES + 64];
+  char clock[CLOCK_ENV_N][CLOCK_ENV_BYTES];
+  const char *const clock_env[] = {clock[0], clock[1], clock[2], clock[3], NULL};
   const char *const defaults[] = {"listen_addresses=127.0.0.1", "timezone=America/St_Johns",
                                   "log_min_messages=warning",   "log_line_prefix=%m [%p] %a ",
                                   "max_wal_size=4GB",           "shared_buffers=256MB"};
@@ -161,10 +189,15 @@ static void launch(struct stack *stack) {
     argv[n++] = *setting;
   }
   argv[n] = NULL;
-  proc_start(
-      &stack->pg,
-      &(struct proc_spec){
-          .name = "postgres", .argv = argv, .stdout_path = log_path, .user = SERVER_USER, .stop_signal = SIGQUIT});
+  if (stack->options.has_clock) {
+    find_clock(stack, clock);
+  }
+  proc_start(&stack->pg, &(struct proc_spec){.name = "postgres",
+                                             .argv = argv,
+                                             .env = stack->options.has_clock ? clock_env : NULL,
+                                             .stdout_path = log_path,
+                                             .user = SERVER_USER,
+                                             .stop_signal = SIGQUIT});
 }
 
 /* Waits until it takes connections; false when it ended instead (a port taken meanwhile, memory of a killed one still in use). */
@@ -193,6 +226,9 @@ void stack_pg_init(struct stack *stack) {
   find_bin(stack->pg_bin);
   stack_make_dir(stack, "pg", SERVER_USER, stack->pg_dir);
   make_data_dir(stack);
+  if (stack->options.has_clock) {
+    stack_pg_set_clock(stack, 0);
+  }
   if (stack->options.pg_hba != NULL) {
     char path[STACK_PATH_BYTES];
     stack_print_path(path, sizeof path, "%s/data/pg_hba.conf", stack->pg_dir);
