@@ -10,7 +10,7 @@
 set -euo pipefail
 
 BUILD_PACKAGES=(gcc libc6-dev make pkg-config binutils libpq-dev libhiredis-dev libjansson-dev uthash-dev)
-TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools prometheus faketime procps ca-certificates)
+TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools prometheus python3 faketime procps ca-certificates)
 LINT_PACKAGES=(git clang clang-tidy clang-format libclang-rt-14-dev cppcheck shellcheck valgrind)
 
 group=${1:-test}
