@@ -224,14 +224,18 @@ static void judge_lanes(struct alert *alert) {
 
 /* -------------------------------------------------------------------------------------------------- servers */
 
+static void say_postgres_unreachable(const char *table, double down_seconds, const struct err *err) {
+  log_event(LOG_CRITICAL, "postgres_unreachable", "PostgreSQL does not answer; nothing is published",
+            LOG_STR("table", table), LOG_REAL("down_seconds", down_seconds), LOG_STR("code", err->code),
+            LOG_STR("error", err->text));
+}
+
 static void judge_servers(struct alert *alert) {
   const struct alert_view *view = &alert->view;
   const int64_t after_us = alert->limits.unreachable_us;
   const int64_t repeat_us = alert->cfg->alert_repeat_ms * 1000;
   if (step(alert, ALARM_POSTGRES, !view->is_postgres_up, after_us, repeat_us)) {
-    log_event(LOG_CRITICAL, "postgres_unreachable", "PostgreSQL does not answer; nothing is published",
-              LOG_STR("table", alert->table), LOG_REAL("down_seconds", lasting(alert, ALARM_POSTGRES)),
-              LOG_STR("code", view->postgres_err.code), LOG_STR("error", view->postgres_err.text));
+    say_postgres_unreachable(alert->table, lasting(alert, ALARM_POSTGRES), &view->postgres_err);
   }
   if (step(alert, ALARM_REDIS, !view->is_redis_up, after_us, repeat_us)) {
     char where[256];
@@ -508,6 +512,23 @@ int alert_start(const struct cfg *cfg, const struct url *url, const struct table
                 struct alert **out, struct err *err) {
   const struct alert_limits limits = ALERT_LIMITS;
   return alert_start_limited(cfg, url, table, stop, &limits, out, err);
+}
+
+void alert_before_start(const struct cfg *cfg, struct alert_state *state, const struct err *err) {
+  const struct alert_limits limits = ALERT_LIMITS;
+  int64_t now_us = clock_now_us();
+  switch (alert_state_step(state, err != NULL, limits.unreachable_us, cfg->alert_repeat_ms * 1000, now_us)) {
+  case ALERT_QUIET:
+    return;
+  case ALERT_RAISE:
+  case ALERT_REPEAT:
+    say_postgres_unreachable(cfg->table, seconds(now_us - state->since_us), err);
+    return;
+  case ALERT_CLEAR:
+    log_event(LOG_INFO, cleared[ALARM_POSTGRES].event, cleared[ALARM_POSTGRES].message, LOG_STR("table", cfg->table),
+              LOG_REAL("duration_seconds", seconds(now_us - state->since_us)));
+    return;
+  }
 }
 
 void alert_read(struct alert *alert, struct alert_reading *reading) {

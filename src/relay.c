@@ -37,6 +37,7 @@ struct relay {
   struct stop *drain;
   struct stop *abort;
   struct stop *finished;
+  struct stop *quiet; /* nothing is in flight any more: there is nothing left to alert of */
   struct template *template;
   struct url url;
   struct table *table;
@@ -106,6 +107,7 @@ static int load_table(struct relay *relay, struct err *err) {
   struct pg *pg = NULL;
   int rc = -1;
   int64_t down_us = 0;
+  struct alert_state unreachable = {0};
   if (pg_new(relay->cfg->database, "start", relay->cfg->session_timeout_ms, &pg, err) != 0) {
     return -1;
   }
@@ -123,9 +125,11 @@ static int load_table(struct relay *relay, struct err *err) {
       down_us = clock_now_us();
       log_event(LOG_ERROR, "postgres_down", err->text, LOG_STR("session", "start"), LOG_STR("code", err->code));
     }
+    alert_before_start(relay->cfg, &unreachable, err);
     pause_until(relay->drain, backoff_next_us(&backoff));
   }
   if (rc == 0 && down_us != 0) {
+    alert_before_start(relay->cfg, &unreachable, NULL);
     log_event(LOG_INFO, "postgres_up", "PostgreSQL answers",
               LOG_REAL("down_seconds", (double)(clock_now_us() - down_us) / 1e6));
   }
@@ -159,7 +163,8 @@ static int start_publishers(struct relay *relay, struct err *err) {
 
 static int start(struct relay *relay, struct err *err) {
   const struct cfg *cfg = relay->cfg;
-  if (stop_new(&relay->drain, err) != 0 || stop_new(&relay->abort, err) != 0 || stop_new(&relay->finished, err) != 0) {
+  if (stop_new(&relay->drain, err) != 0 || stop_new(&relay->abort, err) != 0 || stop_new(&relay->finished, err) != 0 ||
+      stop_new(&relay->quiet, err) != 0) {
     return -1;
   }
   take_signals(relay);
@@ -180,7 +185,7 @@ static int start(struct relay *relay, struct err *err) {
     rc = cleanup_start(cfg, relay->drain, &relay->cleanup, err);
   }
   if (rc == 0) {
-    rc = alert_start(cfg, &relay->url, relay->table, relay->drain, &relay->alert, err);
+    rc = alert_start(cfg, &relay->url, relay->table, relay->quiet, &relay->alert, err);
   }
   block_signals(false);
   if (rc != 0) {
@@ -257,7 +262,6 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
   if (relay->drain != NULL) {
     stop_set(relay->drain);
   }
-  alert_stop(relay->alert);
   cleanup_stop(relay->cleanup);
   if (relay->coordinator != NULL) {
     struct err why = ERR_INIT;
@@ -266,7 +270,11 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
       *err = why;
     }
   }
-  stop_set(relay->abort); /* nothing is in flight any more: publishers need not wait for Redis */
+  if (relay->quiet != NULL) {
+    stop_set(relay->quiet);
+  }
+  alert_stop(relay->alert); /* it has gone on while what was in flight was settled */
+  stop_set(relay->abort);   /* nothing is in flight any more: publishers need not wait for Redis */
   for (int i = 0; relay->publishers != NULL && i < relay->cfg->publishers_n; i++) {
     publisher_stop(relay->publishers[i]);
   }
@@ -289,6 +297,7 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
   url_fini(&relay->url);
   template_free(relay->template);
   leave_signals();
+  stop_free(relay->quiet);
   stop_free(relay->finished);
   stop_free(relay->abort);
   stop_free(relay->drain);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "outboxd/alert_rules.h"
 #include "outboxd/cfg.h"
 #include "outboxd/err.h"
 #include "outboxd/stop.h"
@@ -38,6 +39,10 @@ must_check int alert_start(const struct cfg *cfg, const struct url *url, const s
 must_check int alert_start_limited(const struct cfg *cfg, const struct url *url, const struct table *table,
                                    const struct stop *stop, const struct alert_limits *limits, struct alert **out,
                                    struct err *err);
+
+/* The same watch over PostgreSQL while the table has not been read yet, so that there is nothing to start the thread with: called after each attempt, with
+ * what went wrong or with NULL once it answers, it logs postgres_unreachable and its end.  *state is the caller's, zeroed before the first call. */
+void alert_before_start(const struct cfg *cfg, struct alert_state *state, const struct err *err);
 
 /* The table as the thread saw it last, for whoever shows figures. */
 struct alert_reading {

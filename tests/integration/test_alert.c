@@ -273,6 +273,46 @@ static void test_relay_tells_of_dead_messages(void **state) {
   PQfinish(conn);
 }
 
+/* Before the relay has read its table there is no alert thread yet. */
+static void test_postgres_away_from_the_start(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  PQfinish(conn);
+  stack_pg_shutdown(stack);
+  struct relay *relay = relay_start(stack, ARGS("run", QUICK, "--alert-repeat", "2s"));
+  const json_t *line = relay_wait_log(relay, "postgres_unreachable", NULL, NULL, 60000); /* after 30 s */
+  REQUIRE(strcmp(text(line, "level"), "critical") == 0 && number(line, "down_seconds") >= 30 &&
+              number(line, "down_seconds") < 60 && strlen(text(line, "error")) > 0,
+          "told wrongly");
+  WAIT_FOR(LOG_MS, relay_count(relay, "postgres_unreachable") >= 2, "it is not repeated");
+  stack_pg_restart(stack);
+  wait_cleared(relay, "postgres_unreachable");
+  (void)relay_wait_log(relay, "relay_started", NULL, NULL, LOG_MS);
+  relay_stop(relay);
+}
+
+/* A relay that was told to end and cannot, because Redis hangs, still says what is wrong. */
+static void test_alerts_go_on_while_draining(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  struct relay *relay = relay_start(stack, ARGS("run", QUICK, "--stale-after", "2s", "--redis-timeout", "5m",
+                                                "--shutdown-timeout", "5m", "--alert-repeat", "1h"));
+  table_fill(conn, TABLE_PLAIN, TABLE, 100, 10, 20);
+  wait_no_pending(conn, TABLE, 10, LOG_MS);
+  stack_redis_freeze(stack);
+  table_fill(conn, TABLE_PLAIN, TABLE, 100, 10, 20);
+  (void)wait_line(relay, "outbox_stale", "critical");
+  relay_signal(relay, SIGTERM);
+  (void)wait_line(relay, "relay_stopping", "info");
+  int said_n = relay_count(relay, "outbox_stale");
+  WAIT_FOR(LOG_MS, relay_count(relay, "outbox_stale") >= said_n + 5, "it is not said any more once the relay drains");
+  stack_redis_thaw(stack);
+  REQUIRE(relay_wait(relay, LOG_MS) == 0, "no clean end");
+  PQfinish(conn);
+}
+
 int main(int argc, char *argv[]) {
   const struct CMUnitTest tests[] = {
       ALERT_TEST(test_nothing_is_said_when_all_is_well),
@@ -286,6 +326,8 @@ int main(int argc, char *argv[]) {
       ALERT_TEST(test_redis_memory),
       ALERT_TEST(test_relay_tells_of_stale_messages),
       ALERT_TEST(test_relay_tells_of_dead_messages),
+      ALERT_TEST(test_postgres_away_from_the_start),
+      ALERT_TEST(test_alerts_go_on_while_draining),
   };
   return alert_tests_main(__FILE__, argc, argv, tests, sizeof(tests) / sizeof(tests[0]), &stack);
 }
