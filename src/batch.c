@@ -20,11 +20,13 @@ int batch_lane_of(int64_t hash, int lanes_n) {
   return (int)((hash % lanes_n + lanes_n) % lanes_n);
 }
 
+/* PostgreSQL's years 294247 to 294276 are later than microseconds since 1970 reach: they read as infinity. */
 static int64_t unix_us(int64_t postgres_us) {
-  if (postgres_us == INT64_MAX || postgres_us == INT64_MIN) {
+  int64_t us;
+  if (postgres_us == INT64_MIN) {
     return postgres_us;
   }
-  return postgres_us + POSTGRES_EPOCH_US;
+  return __builtin_add_overflow(postgres_us, POSTGRES_EPOCH_US, &us) ? INT64_MAX : us;
 }
 
 /* Counting sort by lane, stable: within a lane the rows keep the claim's id order. */

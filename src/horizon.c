@@ -97,35 +97,65 @@ static bool is_own(const struct horizon *horizon, uint64_t xid) {
   return false;
 }
 
+/* Reads a number at *at and steps over it; false when there is none that fits. */
+static bool read_xid(const char **at, uint64_t *out) {
+  const char *p = *at;
+  uint64_t xid = 0;
+  for (; *p >= '0' && *p <= '9'; p++) {
+    if (__builtin_mul_overflow(xid, 10, &xid) || __builtin_add_overflow(xid, (uint64_t)(*p - '0'), &xid)) {
+      return false;
+    }
+  }
+  bool is_number = p > *at;
+  *at = p;
+  *out = xid;
+  return is_number;
+}
+
+static bool read_colon(const char **at) {
+  return *(*at)++ == ':';
+}
+
 /* Reads "xmin:xmax:xip,xip:own" into a new entry, without transactions of our own; NULL when it is no such text or there is no memory. */
 static struct past *read_snapshot(struct horizon *horizon, const char *text) {
-  const char *list = text != NULL ? strchr(text, ':') : NULL;
-  list = list != NULL ? strchr(list + 1, ':') : NULL;
-  if (list == NULL) {
+  uint64_t xid;
+  const char *at = text;
+  if (text == NULL || !read_xid(&at, &xid) || !read_colon(&at) || !read_xid(&at, &xid) || !read_colon(&at)) {
     return NULL;
   }
-  list++;
   size_t xids_n = 1;
-  for (const char *p = list; *p != '\0'; p++) {
+  for (const char *p = at; *p != '\0'; p++) {
     xids_n += *p == ',';
   }
   struct past *past = calloc(1, sizeof *past + xids_n * sizeof past->xids[0]);
   if (past == NULL) {
     return NULL;
   }
-  while (*list != '\0' && *list != ':') {
-    char *end = NULL;
-    uint64_t xid = strtoull(list, &end, 10);
+  bool has_more = *at != '\0' && *at != ':';
+  while (has_more) {
+    if (!read_xid(&at, &xid)) {
+      goto fail;
+    }
     if (!is_own(horizon, xid)) {
       past->xids[past->xids_n++] = xid;
     }
-    list = *end == ',' ? end + 1 : end;
+    has_more = *at == ',';
+    at += has_more;
   }
-  if (*list == ':') {
-    horizon->own[horizon->own_at] = strtoull(list + 1, NULL, 10);
+  if (*at == ':') {
+    at++;
+    if (!read_xid(&at, &xid) || *at != '\0') {
+      goto fail;
+    }
+    horizon->own[horizon->own_at] = xid;
     horizon->own_at = (horizon->own_at + 1) % OWN_XIDS_N;
   }
-  return past;
+  if (*at == '\0') {
+    return past;
+  }
+fail:
+  free(past);
+  return NULL;
 }
 
 static bool has_xid(const struct past *past, uint64_t xid) {

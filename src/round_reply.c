@@ -85,7 +85,7 @@ static void carry_item(const struct item *item, struct lane *lane, struct buf *l
 
 /* Everything was added: the lines of the call are carried as they are, batch by batch. */
 static void publish_all(struct round *round, const struct call *call, int64_t reply_us) {
-  const char *lines = round->lines.data + call->lines_from;
+  const char *lines = call->lines_bytes > 0 ? round->lines.data + call->lines_from : "";
   const char *end = lines + call->lines_bytes;
   int i = call->first;
   const int items_end = call->first + call->n;

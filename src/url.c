@@ -151,6 +151,9 @@ static int parse_host_port(struct span span, struct url *url, struct err *err) {
   if (host.len == 0) {
     return bad(err, "names no host");
   }
+  if (is_ipv6 && memchr(host.at, ':', host.len) == NULL) {
+    return bad(err, "has no IPv6 address between its [ and ]");
+  }
   for (size_t i = 0; i < host.len; i++) {
     if (!is_host_char(host.at[i], is_ipv6)) {
       return bad(err, "has a character in its host that no host name has");

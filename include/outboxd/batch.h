@@ -91,7 +91,8 @@ const char *batch_text(const struct batch *batch, const struct msg *msg, enum ba
 bool batch_is_null(const struct batch *batch, const struct msg *msg, enum batch_column column);
 int64_t batch_int64(const struct batch *batch, const struct msg *msg, enum batch_column column);
 int32_t batch_int32(const struct batch *batch, const struct msg *msg, enum batch_column column);
-/* Microseconds since 1970 UTC of a timestamptz column; INT64_MAX / INT64_MIN for infinity / -infinity. */
+/* Microseconds since 1970 UTC of a timestamptz column; INT64_MAX / INT64_MIN for infinity (and years above 294246) /
+ * -infinity. */
 int64_t batch_time_us(const struct batch *batch, const struct msg *msg, enum batch_column column);
 bool batch_has_headers(const struct batch *batch);
 

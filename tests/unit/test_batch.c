@@ -107,12 +107,38 @@ static void an_empty_claim_is_an_empty_batch(void **state) {
   batch_unref(&batch); /* NULL is fine */
 }
 
+/* PostgreSQL's last timestamps are later than microseconds since 1970 can say. */
+static void the_last_times_are_infinity(void **state) {
+  static const struct {
+    int64_t postgres_us, us;
+  } cases[] = {
+      {0, INT64_C(946684800000000)},
+      {INT64_C(-211813488000000000), INT64_C(-210866803200000000)}, /* 4714-11-24 BC */
+      {INT64_MAX - INT64_C(946684800000000) - 1, INT64_MAX - 1},
+      {INT64_MAX - INT64_C(946684800000000) + 1, INT64_MAX},
+      {INT64_C(9223371331199999999), INT64_MAX}, /* 294276-12-31 23:59:59.999999 */
+      {INT64_MAX, INT64_MAX},
+      {INT64_MIN, INT64_MIN},
+  };
+  const int64_t zeros[] = {0};
+  (void)state;
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    char bytes[8];
+    PGresult *result = result_of(zeros, zeros, 1);
+    struct batch *batch = NULL;
+    put64(bytes, cases[i].postgres_us);
+    assert_int_equal(PQsetvalue(result, 0, COL_CREATED_AT, bytes, 8), 1);
+    assert_int_equal(batch_new(&result, 1, &batch, NULL), 0);
+    assert_true(batch_time_us(batch, &batch->msgs[0], COL_CREATED_AT) == cases[i].us);
+    batch_unref(&batch);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_lane_is_never_negative),
-      cmocka_unit_test(rows_become_runs_in_id_order),
-      cmocka_unit_test(rows_out_of_order_are_refused),
-      cmocka_unit_test(an_empty_claim_is_an_empty_batch),
+      cmocka_unit_test(a_lane_is_never_negative),      cmocka_unit_test(rows_become_runs_in_id_order),
+      cmocka_unit_test(rows_out_of_order_are_refused), cmocka_unit_test(an_empty_claim_is_an_empty_batch),
+      cmocka_unit_test(the_last_times_are_infinity),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,9 +247,42 @@ static void no_row_is_claimed_before_an_earlier_one_of_its_aggregate(void **stat
   assert_true(behind_near_n > 0); /* else the test would have shown nothing */
 }
 
+/* Whatever is no snapshot is as good as none: near stays, and nothing is remembered. */
+static void what_is_no_snapshot_says_nothing(void **state) {
+  static const char *const texts[] = {"",
+                                      ":",
+                                      "::",
+                                      "50",
+                                      "50:52",
+                                      "50:52:abc",
+                                      "50:52:51,",
+                                      "50:52:,51",
+                                      "a:52:51",
+                                      "50::51",
+                                      "50:52:51 51 51",
+                                      "50:52:-51",
+                                      "50:52:51:",
+                                      "50:52::x",
+                                      "50:52:51x",
+                                      "50:52:51:9:",
+                                      "50:52:18446744073709551616"};
+  (void)state;
+  for (size_t i = 0; i < COUNT(texts); i++) {
+    struct horizon *horizon = NULL;
+    assert_int_equal(horizon_new(&horizon, NULL), 0);
+    note(horizon, 0, 1000, texts[i], true);
+    if (horizon_near(horizon) != INT64_MIN || horizon_xids(horizon) != NULL) {
+      fail_msg("\"%s\" was taken for a snapshot", texts[i]);
+    }
+    assert_true(horizon_cursor(horizon) == 1000);
+    horizon_free(horizon);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(near_follows_after_its_delay),
+      cmocka_unit_test(what_is_no_snapshot_says_nothing),
       cmocka_unit_test(old_rows_need_no_delay),
       cmocka_unit_test(a_claim_that_was_cut_short_proves_nothing),
       cmocka_unit_test(transactions_of_our_own_bring_nothing),

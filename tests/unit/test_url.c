@@ -89,6 +89,8 @@ static void bad_urls(void **state) {
       {"redis://[]:7", "names no host"},
       {"redis://[::1", "[ without ]"},
       {"redis://[::1]s3cret", "port"},
+      {"redis://[s3cret]", "no IPv6 address"},
+      {"[s3c%25ret]:7", "no IPv6 address"},
       {"redis://s3cret@h", "one word before the @"},
       {"redis://u:s3cret/x@h", "port"},
       {"redis://:s3cret#x@h", "port"},
