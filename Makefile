@@ -3,9 +3,10 @@
 #   make                     build/outboxd
 #   make test [T=part]       unit and integration tests; T selects programs by a part of their name
 #   make faults [DURATION=30m] [SEED=n] [FAULT=name]   faults at random, then the checker
+#   make fuzz [FUZZ_SECONDS=60] [FUZZ=name] [FUZZ_KEEP=1]   libFuzzer on everything that reads text from outside
 #   make unit | demo | lint | format | check-hardening | install | uninstall | clean
 #
-#   CC=gcc|clang   SAN=address|thread   each has a directory of its own below build/; the plain build is build/outboxd
+#   CC=gcc|clang   SAN=address|thread|fuzzer   each has a directory of its own below build/; the plain build is build/outboxd
 #   WERROR=1       warnings are errors
 #   BUILD=DIR      build somewhere else
 #   V=1            show whole commands
@@ -48,6 +49,7 @@ UNIT_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 INTEGRATION_SOURCES := $(sort $(wildcard tests/integration/test_*.c))
 TESTLIB_SOURCES := $(sort $(wildcard tests/lib/*.c))
 TOOL_SOURCES := $(sort $(wildcard tests/tools/*.c))
+FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FAULTS_SOURCES := $(sort $(filter-out tests/faults/main.c,$(wildcard tests/faults/*.c)))
 
 OBJECTS := $(SOURCES:%.c=$(B)/obj/%.o) $(B)/obj/gen/embed.o
@@ -56,10 +58,11 @@ TESTLIB_OBJECTS := $(TESTLIB_SOURCES:%.c=$(B)/obj/%.o)
 UNIT_PROGRAMS := $(UNIT_SOURCES:%.c=$(B)/%)
 INTEGRATION_PROGRAMS := $(INTEGRATION_SOURCES:%.c=$(B)/%)
 TOOL_PROGRAMS := $(TOOL_SOURCES:%.c=$(B)/%)
+FUZZ_PROGRAMS := $(FUZZ_SOURCES:%.c=$(B)/%)
 FAULTS_OBJECTS := $(FAULTS_SOURCES:%.c=$(B)/obj/%.o)
 FAULTS_PROGRAM := $(B)/tests/faults/faults
-TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES) $(FAULTS_SOURCES) \
-  tests/faults/main.c)
+TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES) $(FUZZ_SOURCES) \
+  $(FAULTS_SOURCES) tests/fuzz/replay.c tests/faults/main.c)
 CORE := $(B)/liboutboxd-core.a
 PROGRAM := $(B)/outboxd
 
@@ -89,8 +92,16 @@ ifeq ($(SAN),address)
 SAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 else ifeq ($(SAN),thread)
 SAN_FLAGS := -fsanitize=thread -fno-omit-frame-pointer
+else ifeq ($(SAN),fuzzer)
+SAN_FLAGS := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 else ifneq ($(SAN),)
-$(error SAN is "$(SAN)": it takes address or thread)
+$(error SAN is "$(SAN)": it takes address, thread or fuzzer)
+endif
+# What calls a fuzzer: libFuzzer, or a main of our own that goes over the kept inputs.
+ifeq ($(SAN),fuzzer)
+FUZZ_LDFLAGS := -fsanitize=fuzzer
+else
+FUZZ_MAIN_OBJECT := $(B)/obj/tests/fuzz/replay.o
 endif
 
 # Called when a recipe needs them, once: $(call once,NAME,command).
@@ -115,13 +126,13 @@ LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
 
 # ---- targets
 
-.PHONY: all lib deps tests unit-programs test unit faults demo lint format check-hardening install uninstall clean FORCE
+.PHONY: all lib deps tests unit-programs fuzz-programs test unit fuzz faults demo lint format check-hardening install uninstall clean FORCE
 
 all: $(PROGRAM)
 lib: $(CORE)
 
 # The packages that the goals given need; one target, so that two package managers never run side by side.
-DEPS_GROUP := $(if $(filter lint format,$(MAKECMDGOALS)),lint,$(if $(filter test tests unit unit-programs faults demo,$(MAKECMDGOALS)),test,build))
+DEPS_GROUP := $(if $(filter lint format fuzz,$(MAKECMDGOALS)),lint,$(if $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build))
 deps:
 ifneq ($(DEPS),no)
 	@scripts/install-deps.sh $(DEPS_GROUP)
@@ -167,6 +178,11 @@ $(UNIT_PROGRAMS): $(B)/%: $(B)/obj/%.o $(CORE)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
 
+$(FUZZ_PROGRAMS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN_OBJECT) $(CORE)
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(FUZZ_LDFLAGS) $(PACKAGE_LIBS)
+
 $(B)/tests/integration/test_faults: $(FAULTS_OBJECTS)
 $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj/%.o $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
@@ -178,13 +194,19 @@ $(FAULTS_PROGRAM): $(B)/obj/tests/faults/main.o $(FAULTS_OBJECTS) $(TESTLIB_OBJE
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
-unit-programs: $(UNIT_PROGRAMS)
-tests: $(PROGRAM) $(UNIT_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS)
+unit-programs: $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS)
+fuzz-programs: $(FUZZ_PROGRAMS)
+tests: $(PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS)
 
 test: tests
-	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit integration
+	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz integration
 unit: unit-programs
-	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit
+	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz
+
+# In a build directory of its own, always with clang: docs/testing.md "Fuzzers".
+fuzz: | deps
+	@$(MAKE) --no-print-directory CC=clang SAN=fuzzer DEPS=no fuzz-programs
+	@BUILD=$(BUILD)/clang-fuzzer FUZZ='$(FUZZ)' FUZZ_SECONDS='$(FUZZ_SECONDS)' FUZZ_KEEP='$(FUZZ_KEEP)' scripts/run-fuzz.sh
 
 # Faults at random for a long time: tests/faults/main.c, docs/testing.md "Faults".
 faults: $(PROGRAM) $(FAULTS_PROGRAM)

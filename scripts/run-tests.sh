@@ -1,11 +1,11 @@
 #!/bin/bash
 # Runs test programs and adds up their single tests.
 #
-#   run-tests.sh unit|integration...      in the order given
+#   run-tests.sh unit|fuzz|integration...      in the order given; fuzz: fuzzers over their kept inputs
 #
 # Environment: BUILD      directory of the build under test (build)
 #              T          only programs with this in their name
-#              JOBS       integration programs that run side by side (3: they wait more than they compute); units run one after the other
+#              JOBS       integration programs that run side by side (3: they wait more than they compute); the others run one after the other
 #              TEST_TIMEOUT  seconds for each program (300)
 #              OUTBOXD_BIN   the relay that integration tests start ($BUILD/outboxd)
 #
@@ -97,7 +97,7 @@ finish_one() {
 # run_kind KIND JOBS
 run_kind() {
   local kind=$1 jobs=$2 source program
-  for source in tests/"$kind"/test_*.c; do
+  for source in tests/"$kind"/{test,fuzz}_*.c; do
     [ -e "$source" ] || continue
     program=$BUILD/${source%.c}
     [[ ${source#tests/} == *"$T"* ]] || continue
@@ -115,10 +115,10 @@ run_kind() {
 cd "$(dirname "$0")/.." || exit 1
 for kind in "$@"; do
   case $kind in
-  unit) run_kind unit 1 ;;
+  unit | fuzz) run_kind "$kind" 1 ;;
   integration) run_kind integration "$JOBS" ;;
   *)
-    echo "run-tests: unit or integration, not \"$kind\"" >&2
+    echo "run-tests: unit, fuzz or integration, not \"$kind\"" >&2
     exit 2
     ;;
   esac
