@@ -6,14 +6,20 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fail.h"
@@ -30,14 +36,16 @@ struct proxy {
   int listen_fd;
   int port;
   int server_port;
-  int wake_pipe[2]; /* "x": end, "m": look at the mode again */
+  struct sockaddr_un path, server_path; /* instead of ports; sun_family 0: TCP */
+  int wake_pipe[2];                     /* "x": end, "m": look at the mode again */
   pthread_t thread;
   struct pair pairs[PAIRS_MAX];
-  atomic_int_fast64_t bytes[2];
+  atomic_int_fast64_t bytes[2], pieces[2];
   atomic_int_fast64_t left[2]; /* until the cut; -1: none is wanted */
-  atomic_bool has_cut;
+  atomic_bool has_cut, is_stall_on_cut;
   atomic_int mode;
   atomic_int chunk_bytes;
+  atomic_int delay_ms;
 };
 
 static int listen_somewhere(int *port) {
@@ -51,6 +59,22 @@ static int listen_somewhere(int *port) {
   return fd;
 }
 
+static int listen_at(const struct sockaddr_un *path) {
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 || bind(fd, (const struct sockaddr *)path, sizeof *path) != 0 || listen(fd, PAIRS_MAX) != 0)
+    FAIL("proxy: %s: %s", path->sun_path, strerror(errno));
+  return fd;
+}
+
+static int connect_server(const struct proxy *proxy, int fd) {
+  struct sockaddr_in addr = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)proxy->server_port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  return proxy->path.sun_family == AF_UNIX
+             ? connect(fd, (const struct sockaddr *)&proxy->server_path, sizeof proxy->server_path)
+             : connect(fd, (struct sockaddr *)&addr, sizeof addr);
+}
+
 static void close_pair(struct pair *pair) {
   if (pair->client >= 0)
     close(pair->client);
@@ -60,15 +84,12 @@ static void close_pair(struct pair *pair) {
 }
 
 static void accept_one(struct proxy *proxy) {
-  struct sockaddr_in addr = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)proxy->server_port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int one = 1;
   int client = accept(proxy->listen_fd, NULL, NULL);
-  int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int server = socket(proxy->path.sun_family == AF_UNIX ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct pair pair = {client, server, atomic_load(&proxy->mode) == PROXY_DARK};
   /* In the dark nobody answers: the connection is made as far as the client can see, and that is all. */
-  if (client >= 0 && server >= 0 && (pair.is_dark || connect(server, (struct sockaddr *)&addr, sizeof addr) == 0)) {
+  if (client >= 0 && server >= 0 && (pair.is_dark || connect_server(proxy, server) == 0)) {
     setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     for (int i = 0; i < PAIRS_MAX; i++) {
@@ -85,6 +106,20 @@ static void accept_one(struct proxy *proxy) {
   close_pair(&pair);
 }
 
+/* A unix socket counts what its receiver has not read yet. */
+static void wait_until_read(const struct proxy *proxy, int fd) {
+  int unread = 0;
+  while (proxy->path.sun_family == AF_UNIX && ioctl(fd, SIOCOUTQ, &unread) == 0 && unread > 0)
+    sched_yield();
+}
+
+static void hold_up(const struct proxy *proxy) {
+  int ms = atomic_load(&proxy->delay_ms);
+  struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+  if (ms > 0)
+    nanosleep(&pause, NULL);
+}
+
 /* Passes on what is there; false when the connection is over. */
 static bool pass(struct proxy *proxy, int from, int to, enum proxy_direction direction) {
   char chunk[CHUNK_BYTES];
@@ -96,15 +131,20 @@ static bool pass(struct proxy *proxy, int from, int to, enum proxy_direction dir
   is_cut = left >= 0 && n >= left;
   if (is_cut)
     n = (ssize_t)left;
+  hold_up(proxy);
   for (ssize_t sent = 0; sent < n;) {
     ssize_t m = send(to, chunk + sent, (size_t)(n - sent), MSG_NOSIGNAL);
     if (m <= 0)
       return false;
     sent += m;
   }
+  wait_until_read(proxy, to);
   atomic_fetch_add(&proxy->bytes[direction], n);
+  atomic_fetch_add(&proxy->pieces[direction], 1);
   if (is_cut) {
     atomic_store(&proxy->left[direction], -1);
+    if (atomic_load(&proxy->is_stall_on_cut))
+      atomic_store(&proxy->mode, PROXY_STALL);
     atomic_store(&proxy->has_cut, true);
     return false;
   }
@@ -176,12 +216,14 @@ static void wake(struct proxy *proxy, char what) {
     FAIL("proxy: %s", strerror(errno));
 }
 
-struct proxy *proxy_start(int server_port) {
+static struct proxy *new_proxy(void) {
   struct proxy *proxy = calloc(1, sizeof *proxy);
   if (proxy == NULL)
     FAIL("out of memory");
-  proxy->server_port = server_port;
-  proxy->listen_fd = listen_somewhere(&proxy->port);
+  return proxy;
+}
+
+static struct proxy *start(struct proxy *proxy) {
   for (int i = 0; i < PAIRS_MAX; i++)
     proxy->pairs[i] = (struct pair){-1, -1, false};
   atomic_init(&proxy->left[0], -1);
@@ -193,12 +235,36 @@ struct proxy *proxy_start(int server_port) {
   return proxy;
 }
 
+struct proxy *proxy_start(int server_port) {
+  struct proxy *proxy = new_proxy();
+  proxy->server_port = server_port;
+  proxy->listen_fd = listen_somewhere(&proxy->port);
+  return start(proxy);
+}
+
+static struct sockaddr_un address_of(const char *path) {
+  struct sockaddr_un addr = {.sun_family = AF_UNIX};
+  REQUIRE(strlen(path) < sizeof addr.sun_path, "proxy: %s is too long for a socket's path", path);
+  snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
+  return addr;
+}
+
+struct proxy *proxy_start_unix(const char *path, const char *server_path) {
+  struct proxy *proxy = new_proxy();
+  proxy->path = address_of(path);
+  proxy->server_path = address_of(server_path);
+  proxy->listen_fd = listen_at(&proxy->path);
+  return start(proxy);
+}
+
 void proxy_stop(struct proxy *proxy) {
   wake(proxy, 'x');
   pthread_join(proxy->thread, NULL);
   close(proxy->wake_pipe[0]);
   close(proxy->wake_pipe[1]);
   close(proxy->listen_fd);
+  if (proxy->path.sun_family == AF_UNIX)
+    unlink(proxy->path.sun_path);
   free(proxy);
 }
 
@@ -210,12 +276,21 @@ int64_t proxy_bytes(struct proxy *proxy, enum proxy_direction direction) {
   return atomic_load(&proxy->bytes[direction]);
 }
 
+int64_t proxy_pieces(struct proxy *proxy, enum proxy_direction direction) {
+  return atomic_load(&proxy->pieces[direction]);
+}
+
 void proxy_cut_after(struct proxy *proxy, enum proxy_direction direction, int64_t n) {
+  atomic_store(&proxy->has_cut, false);
   atomic_store(&proxy->left[direction], n);
 }
 
 bool proxy_has_cut(struct proxy *proxy) {
   return atomic_load(&proxy->has_cut);
+}
+
+void proxy_stall_on_cut(struct proxy *proxy, bool is_wanted) {
+  atomic_store(&proxy->is_stall_on_cut, is_wanted);
 }
 
 void proxy_set_mode(struct proxy *proxy, enum proxy_mode mode) {
@@ -225,4 +300,8 @@ void proxy_set_mode(struct proxy *proxy, enum proxy_mode mode) {
 
 void proxy_set_chunk(struct proxy *proxy, int bytes) {
   atomic_store(&proxy->chunk_bytes, bytes > 0 ? bytes : CHUNK_BYTES);
+}
+
+void proxy_set_delay(struct proxy *proxy, int ms) {
+  atomic_store(&proxy->delay_ms, ms);
 }

@@ -199,13 +199,22 @@ bool rig_is_quiet(struct rig *rig) {
   return !fetch(rig, 0);
 }
 
+/* Drops the names of messages before pending_from, which are settled. */
+static void drop_settled(struct journal_names *names, int64_t pending_from) {
+  int kept_n = 0;
+  for (int i = 0; i < names->n; i++) {
+    if (names->v[i].id >= pending_from)
+      names->v[kept_n++] = names->v[i];
+    else
+      free(names->v[i].message_id);
+  }
+  names->n = kept_n;
+}
+
 static int open_read(struct rig *rig, struct note *note, bool is_settled) {
   int names_n = note->names->n;
-  if (is_settled) {
-    for (int i = 0; i < names_n; i++)
-      free(note->names->v[i].message_id);
-    note->names->n = 0;
-  }
+  if (is_settled)
+    drop_settled(note->names, INT64_MAX);
   push(rig, (struct job){.kind = JOB_OPEN, .lane = note->lane, .epoch = rig->epoch, .names = note->names});
   note->names = NULL;
   rig_free_note(note);
@@ -215,6 +224,13 @@ static int open_read(struct rig *rig, struct note *note, bool is_settled) {
 int rig_take(struct rig *rig, int lane, bool is_settled) {
   rig_push(rig, JOB_TAKE, lane);
   return open_read(rig, rig_expect(rig, NOTE_JOURNAL, lane), is_settled);
+}
+
+int rig_take_since(struct rig *rig, int lane, int64_t pending_from) {
+  rig_push(rig, JOB_TAKE, lane);
+  struct note *note = rig_expect(rig, NOTE_JOURNAL, lane);
+  drop_settled(note->names, pending_from);
+  return open_read(rig, note, false);
 }
 
 int rig_retake(struct rig *rig, int lane, bool is_settled) {

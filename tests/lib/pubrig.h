@@ -68,7 +68,9 @@ bool rig_is_quiet(struct rig *rig);
 
 /* Takes a lane over and opens it with all names of its journal (or none, when is_settled); returns the number of names it had. */
 int rig_take(struct rig *rig, int lane, bool is_settled);
-/* The same again and again until it works. */
+/* The same when all messages before pending_from are settled; returns the number of names that are not. */
+int rig_take_since(struct rig *rig, int lane, int64_t pending_from);
+/* rig_take again and again until it works. */
 int rig_retake(struct rig *rig, int lane, bool is_settled);
 
 /* Publishes and waits for NOTE_DONE, whose is_give_back it returns; NOTE_LANE_LOST on the way are counted in *lost_n (may be NULL). */
