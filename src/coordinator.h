@@ -110,6 +110,7 @@ struct coordinator {
   bool is_epoch_told;      /* the publishers know of this epoch */
   int64_t next_poll_us;
   int64_t sweep_started_us; /* 0: the sweep's first answer has been seen */
+  int64_t sweep_cost_us;    /* of the last one, as far as that is credible */
   int64_t sweep_allowed_us; /* sweeps may take a tenth of the time: not before */
   int64_t sweep_due_us;     /* while claims are full: the next one */
   int64_t dead_check_us;    /* --on-dead block: when to look again; INT64_MAX */

@@ -15,8 +15,10 @@
 
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS 60000
-#define LOCKED_RETRY_MS 500 /* a row held by another session is looked at again after about so long */
-#define SWEEP_SHARE 10      /* sweeps take at most one part in so many of the time */
+#define LOCKED_RETRY_MS 500  /* a row held by another session is looked at again after about so long */
+#define SWEEP_SHARE 10       /* sweeps take at most one part in so many of the time */
+#define SWEEP_GROWTH 4       /* a sweep is believed to cost at most so many times what the one before did, */
+#define SWEEP_CHEAP_US 10000 /* and this */
 #define SWEEP_EVERY_US 10000000
 #define OLD_US 5000000   /* no INSERT waits so long between drawing its id and writing */
 #define PRINTED_FIRST 64 /* text bytes of one stored byte of a compressed payload, before any was seen */
@@ -150,13 +152,21 @@ void batches_claim(struct coordinator *c, int64_t now_us) {
   }
 }
 
-/* The first answer since the cursor was set back: what the sweep took decides when the next may be. */
-static void end_sweep(struct coordinator *c, int64_t now_us) {
+/* The first answer since the cursor was set back: what the sweep took decides when the next may be.  One that took far longer than the one before
+ * met a database (or, in the drain before it, a Redis) that hung: nine times that would be a pause for nothing.  When they are
+ * dear indeed, the next few show it. */
+static void end_sweep(struct coordinator *c, bool is_answered, int64_t now_us) {
   if (c->sweep_started_us == 0) {
     return;
   }
   int64_t cost_us = now_us - c->sweep_started_us;
+  int64_t credible_us = SWEEP_GROWTH * c->sweep_cost_us + SWEEP_CHEAP_US;
   c->sweep_started_us = 0;
+  if (!is_answered) {
+    return; /* its session is lost: that has a backoff of its own */
+  }
+  cost_us = cost_us < credible_us ? cost_us : credible_us;
+  c->sweep_cost_us = cost_us;
   c->sweep_allowed_us = now_us + cost_us * (SWEEP_SHARE - 1);
   c->sweep_due_us = c->sweep_allowed_us > now_us + SWEEP_EVERY_US ? c->sweep_allowed_us : now_us + SWEEP_EVERY_US;
 }
@@ -427,7 +437,7 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
   struct seat *seat = &c->seats[index];
   if (c->claiming == index && event != CLAIMER_EV_NONE) {
     c->claiming = -1;
-    end_sweep(c, now_us);
+    end_sweep(c, event != CLAIMER_EV_LOST, now_us);
   }
   switch (event) {
   case CLAIMER_EV_NONE:
