@@ -11,6 +11,7 @@
 #include "fleet.h"
 #include "harness.h"
 #include "prng.h"
+#include "rds.h"
 #include "table.h"
 #include "wait.h"
 
@@ -71,57 +72,90 @@ static void test_lanes_of_a_hanging_relay_flow_in_the_other(void **state) {
   PQfinish(conn);
 }
 
-/* The hardest form: the relay is stopped in the middle of a write that Redis has half of.  When it wakes it writes the other half, and only
- * the journal's token can tell Redis that this owner is none any more. */
-static void test_write_of_a_woken_relay_is_refused(void **state) {
-  static const char *const args[] = {"run",
-                                     "--lanes",
-                                     "1",
-                                     "--claimers",
-                                     "1",
-                                     "--session-timeout",
-                                     SESSION_TIMEOUT,
-                                     "--redis-timeout",
-                                     "5m",
-                                     "--max-write-bytes",
-                                     "64MiB",
-                                     "--max-batch-bytes",
-                                     "128MiB",
-                                     NULL};
-  const struct check_options options = {.lanes_n = 1};
-  PGconn *conn = db_open(stack->conninfo);
+/* ---- the hardest form: the relay is stopped in the middle of a write that Redis has half of.  When it wakes it writes the other half, and
+ * only the journal's token can tell Redis that this owner is none any more. */
+
+#define BIG_N 40 /* messages of 320 KB: more than the socket's buffers take */
+
+static const char *const big_args[] = {"run",
+                                       "--lanes",
+                                       "1",
+                                       "--claimers",
+                                       "1",
+                                       "--session-timeout",
+                                       SESSION_TIMEOUT,
+                                       "--redis-timeout",
+                                       "5m",
+                                       "--max-write-bytes",
+                                       "64MiB",
+                                       "--max-batch-bytes",
+                                       "128MiB",
+                                       NULL};
+static const struct check_options big_options = {.lanes_n = 1};
+
+struct pair {
   struct relay *woken, *other;
-  (void)state;
+};
+
+/* The first has half of its write in Redis and is stopped, the second has taken over and published everything.  suffix: which binary. */
+static struct pair stop_in_a_write(PGconn *conn, const char *suffix) {
+  struct pair pair;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
-  woken = relay_start(stack, args);
+  pair.woken = relay_start_variant(stack, suffix, big_args);
   table_fill(conn, TABLE_PLAIN, TABLE, 10, 5, 10);
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
 
   stack_redis_freeze(stack);
-  /* More than the socket's buffers take. */
   db_exec(conn,
           "INSERT INTO " TABLE
           " (message_id, aggregate_type, aggregate_id, event_type, payload) SELECT gen_random_uuid(), 'order', "
-          "(i %% 5)::text, 'x', to_jsonb((SELECT string_agg(md5(j::text || i), '') FROM generate_series(1, 30000) j)) "
-          "FROM generate_series(1, 40) i");
-  WAIT_FOR(DRAIN_MS, fleet_locked_rows(conn, TABLE) == 40, "the relay has not claimed the messages");
+          "(i %% 5)::text, 'x', to_jsonb((SELECT string_agg(md5(j::text || i), '') FROM generate_series(1, 10000) j)) "
+          "FROM generate_series(1, %d) i",
+          BIG_N);
+  WAIT_FOR(DRAIN_MS, fleet_locked_rows(conn, TABLE) == BIG_N, "the relay has not claimed the messages");
   wait_out(500); /* until its write is stuck */
-  relay_signal(woken, SIGSTOP);
+  relay_signal(pair.woken, SIGSTOP);
   stack_redis_thaw(stack);
 
-  other = relay_start(stack, args);
+  pair.other = relay_start_variant(stack, suffix, big_args);
   wait_no_pending(conn, TABLE, 10, 2 * SESSION_TIMEOUT_MS + 20000);
-  check_require_good(stack, &options);
-  relay_signal(woken, SIGCONT);
-  relay_wait_log(woken, NULL, is_fenced, NULL, DRAIN_MS);
-  check_require_good(stack, &options);
+  check_require_good(stack, &big_options);
+  return pair;
+}
+
+static void test_write_of_a_woken_relay_is_refused(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  struct pair pair = stop_in_a_write(conn, "");
+  relay_signal(pair.woken, SIGCONT);
+  relay_wait_log(pair.woken, NULL, is_fenced, NULL, DRAIN_MS);
+  check_require_good(stack, &big_options);
 
   /* And it is a good relay afterwards. */
-  relay_stop(other);
+  relay_stop(pair.other);
   table_fill(conn, TABLE_PLAIN, TABLE, 1000, 5, 10);
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
-  relay_stop(woken);
-  check_require_good(stack, &options);
+  relay_stop(pair.woken);
+  check_require_good(stack, &big_options);
+  PQfinish(conn);
+}
+
+/* The same with a relay whose script does not compare the token: the checker must find what the woken one adds.  If it did not, the test above would
+ * show nothing. */
+static void test_without_the_compare_and_set_it_is_found_twice(void **state) {
+  static struct check_report report;
+  const struct check_options options = {
+      .conninfo = stack->conninfo, .redis_url = stack->redis_url, .lanes_n = 1, .expect_pending = -1};
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  (void)state;
+  struct pair pair = stop_in_a_write(conn, "-nocas");
+  relay_signal(pair.woken, SIGCONT);
+  WAIT_FOR(DRAIN_MS, rds_int(redis, "XLEN outbox:{0}") == 10 + 2 * BIG_N, "the woken relay writes nothing");
+  REQUIRE(!check_run(&options, &report), "the checker finds nothing wrong");
+  check_print(&options, &report, stdout);
+  assert_int_equal(report.found_n[CHECK_DUPLICATE], BIG_N);
+  redisFree(redis);
   PQfinish(conn);
 }
 
@@ -129,6 +163,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_lanes_of_a_hanging_relay_flow_in_the_other),
       HARNESS_TEST(test_write_of_a_woken_relay_is_refused),
+      HARNESS_TEST(test_without_the_compare_and_set_it_is_found_twice),
   };
   return HARNESS_RUN(tests, &stack, NULL);
 }

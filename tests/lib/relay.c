@@ -88,14 +88,17 @@ static bool has_argument(const char *const *args, const char *name) {
   return false;
 }
 
-static struct relay *start(const struct stack *stack, const char *const *env, const char *const *args, bool is_plain) {
-  const char *binary = getenv("OUTBOXD_BIN");
+static struct relay *start(const struct stack *stack, const char *suffix, const char *const *env,
+                           const char *const *args, bool is_plain) {
+  const char *set = getenv("OUTBOXD_BIN");
+  char binary[STACK_PATH_BYTES];
   const char *argv[ARGS_MAX];
   struct relay *relay;
   int n = 0;
 
   REQUIRE(relays_n < RELAYS_MAX, "more than %d relays in one test", RELAYS_MAX);
-  argv[n++] = binary != NULL && binary[0] != '\0' ? binary : "build/outboxd";
+  stack_print_path(binary, sizeof binary, "%s%s", set != NULL && set[0] != '\0' ? set : "build/outboxd", suffix);
+  argv[n++] = binary;
   for (const char *const *arg = args; *arg != NULL; arg++) {
     REQUIRE(n + 6 < ARGS_MAX, "too many arguments");
     argv[n++] = *arg;
@@ -129,15 +132,19 @@ static struct relay *start(const struct stack *stack, const char *const *env, co
 }
 
 struct relay *relay_start(const struct stack *stack, const char *const *args) {
-  return start(stack, NULL, args, false);
+  return start(stack, "", NULL, args, false);
+}
+
+struct relay *relay_start_variant(const struct stack *stack, const char *suffix, const char *const *args) {
+  return start(stack, suffix, NULL, args, false);
 }
 
 struct relay *relay_start_plain(const struct stack *stack, const char *const *env, const char *const *args) {
-  return start(stack, env, args, true);
+  return start(stack, "", env, args, true);
 }
 
 struct relay *relay_run_plain(const struct stack *stack, const char *const *args, int64_t timeout_ms) {
-  struct relay *relay = start(stack, NULL, args, false);
+  struct relay *relay = start(stack, "", NULL, args, false);
   relay->is_plain = true;
   relay_wait(relay, timeout_ms);
   return relay;

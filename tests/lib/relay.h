@@ -23,6 +23,9 @@ struct relay;
 /* Starts outboxd with args (command first).  --database and --redis of the stack are added unless args name them or has them as "". */
 struct relay *relay_start(const struct stack *stack, const char *const *args);
 
+/* The same with another binary beside it, whose name ends with suffix ("-nocas": without the journal's compare-and-set). */
+struct relay *relay_start_variant(const struct stack *stack, const char *suffix, const char *const *args);
+
 /* The same with environment variables ("NAME=value"), nothing added to args, and a standard error that may hold plain text. */
 struct relay *relay_start_plain(const struct stack *stack, const char *const *env, const char *const *args);
 
