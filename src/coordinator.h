@@ -130,6 +130,8 @@ struct coordinator {
 #define SEATS(c) ((c)->cfg->claimers_n)
 
 /* coordinator_batches.c */
+/* The claimer that could claim now; -1: none, and what frees one is an event. */
+int batches_free_seat(const struct coordinator *c);
 void batches_claim(struct coordinator *c, int64_t now_us);
 void batches_on_claimer(struct coordinator *c, int index, enum claimer_event event, int64_t now_us);
 void batches_on_done(struct note *note);

@@ -123,6 +123,17 @@ static void send_claim(struct coordinator *c, int index, int64_t now_us) {
   }
 }
 
+int batches_free_seat(const struct coordinator *c) {
+  for (int i = 0; i < SEATS(c); i++) {
+    const struct seat *seat = &c->seats[i];
+    if (seat->batch == NULL && claimer_state(seat->claimer) == CLAIMER_READY &&
+        claimer_is_synced(seat->claimer, c->lanes_joined)) {
+      return i;
+    }
+  }
+  return -1;
+}
+
 void batches_claim(struct coordinator *c, int64_t now_us) {
   if (c->phase != PHASE_RUN || c->claiming >= 0 || c->active_n == 0) {
     return;
@@ -142,13 +153,9 @@ void batches_claim(struct coordinator *c, int64_t now_us) {
       return;
     }
   }
-  for (int i = 0; i < SEATS(c); i++) {
-    struct seat *seat = &c->seats[i];
-    if (seat->batch == NULL && claimer_state(seat->claimer) == CLAIMER_READY &&
-        claimer_is_synced(seat->claimer, c->lanes_joined)) {
-      send_claim(c, i, now_us);
-      return;
-    }
+  int index = batches_free_seat(c);
+  if (index >= 0) {
+    send_claim(c, index, now_us);
   }
 }
 
