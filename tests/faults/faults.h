@@ -60,13 +60,14 @@ struct faults {
   struct writer *writer; /* NULL: no load */
   int loads_n;
   struct writer_result written; /* of the loads that have ended */
-  struct prng prng;             /* of the step under way */
-  int victim;                   /* slot that this step is about */
-  int lane;                     /* lane that this step is about */
+  struct prng prng;             /* of the fault that is being done */
+  int victim;                   /* slot that what is being done or undone is about */
+  int lane;                     /* the same for a lane */
   PGconn *locker;               /* holds foreign locks; NULL: none */
   int64_t pause_end_ms;
   redisContext *loader, *loader_control; /* while Redis loads its AOF again */
-  int restarts_n;                        /* of relays */
+  int restarts_n, pg_restarts_n, redis_restarts_n;
+  int64_t checked_n, found_n[CHECK_KINDS_N]; /* messages, and what was wrong with them */
   int steps_n;
   bool can_refuse;         /* some fault refused messages: attempts may have been burnt */
   bool is_servers_touched; /* this step has faults of the servers or the network too */
@@ -84,10 +85,11 @@ struct fault {
   const char *name;
   enum fault_order order;
   int hold_min_ms, hold_max_ms;
-  bool can_refuse;                      /* messages are refused meanwhile, and attempts burnt */
-  bool is_alone;                        /* promises nothing together with others: not in mixtures */
-  bool (*apply)(struct faults *faults); /* false: not possible now, since another fault has its object */
-  void (*heal)(struct faults *faults);  /* NULL: heals by itself */
+  bool can_refuse; /* messages are refused meanwhile, and attempts burnt */
+  bool is_alone;   /* promises nothing together with others: not in mixtures */
+  /* False: not possible now, since another fault has its object, and nothing was done.  What is done by half is to be healed: true. */
+  bool (*apply)(struct faults *faults);
+  void (*heal)(struct faults *faults); /* NULL: heals by itself */
 };
 
 extern const struct fault faults_kinds[];
@@ -115,6 +117,12 @@ struct check_report faults_check(struct faults *faults);
 
 /* Checks when there is a load, stops the relays, prints the summary, frees. */
 void faults_end(struct faults *faults);
+
+/* How long the last recovery took that was measured after this fault alone. */
+struct faults_recovery {
+  int64_t first_ms, all_ms;
+};
+struct faults_recovery faults_last_recovery(const struct faults *faults, const struct fault *fault);
 
 void faults_start_relay(struct faults *faults, int index);
 /* Milliseconds until all that is pending now is published, and one more that is written from now on (*first_ms). */

@@ -1,7 +1,7 @@
 /*
  * The faults: how each is done and undone.
  *
- * What happens to one process happens to the step's victim, what happens to one lane to the step's lane.
+ * What happens to one process happens to the fault's victim, what happens to one lane to its lane: each fault of a step draws its own.
  */
 #include <signal.h>
 #include <string.h>
@@ -93,8 +93,10 @@ static bool pg_shut_down(struct faults *faults) {
 }
 
 static void start_pg(struct faults *faults) {
-  if (!proc_is_running(&faults->stack->pg))
+  if (!proc_is_running(&faults->stack->pg)) {
     stack_pg_restart(faults->stack);
+    faults->pg_restarts_n++;
+  }
 }
 
 static bool pg_frozen(struct faults *faults) {
@@ -146,8 +148,16 @@ static void unlock_rows(struct faults *faults) {
   faults->locker = NULL;
 }
 
+/* What the first has done is undone later, whatever becomes of the second. */
+static bool sql_both(struct faults *faults, const char *first, const char *second) {
+  bool is_begun = faults_sql(faults, first);
+  if (is_begun)
+    (void)faults_sql(faults, second);
+  return is_begun;
+}
+
 static bool pg_connections_limited(struct faults *faults) {
-  return faults_sql(faults, "ALTER ROLE " FAULTS_USER " CONNECTION LIMIT 2") && faults_sql(faults, TERMINATE);
+  return sql_both(faults, "ALTER ROLE " FAULTS_USER " CONNECTION LIMIT 2", TERMINATE);
 }
 
 static void limit_no_connections(struct faults *faults) {
@@ -155,8 +165,7 @@ static void limit_no_connections(struct faults *faults) {
 }
 
 static bool pg_role_read_only(struct faults *faults) {
-  return faults_sql(faults, "ALTER ROLE " FAULTS_USER " SET default_transaction_read_only = on") &&
-         faults_sql(faults, TERMINATE);
+  return sql_both(faults, "ALTER ROLE " FAULTS_USER " SET default_transaction_read_only = on", TERMINATE);
 }
 
 /* Sessions opened meanwhile stay as they are: the relay has to notice. */
@@ -165,13 +174,29 @@ static void make_role_writable(struct faults *faults) {
 }
 
 static bool pg_read_only(struct faults *faults) {
-  return faults_sql(faults, "ALTER SYSTEM SET default_transaction_read_only = on") &&
-         faults_sql(faults, "SELECT pg_reload_conf()");
+  return sql_both(faults, "ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()");
 }
 
 static void make_writable(struct faults *faults) {
   HEALED(faults_sql(faults, "ALTER SYSTEM RESET default_transaction_read_only"));
   HEALED(faults_sql(faults, "SELECT pg_reload_conf()"));
+}
+
+#define IDLE_TIMEOUTS "idle_in_transaction_session_timeout = '1s'"
+
+/* For the server and for the role, and sessions old and new: the relay's own setting counts. */
+static bool pg_idle_timeout_short(struct faults *faults) {
+  bool is_begun = sql_both(faults, "ALTER SYSTEM SET " IDLE_TIMEOUTS, "SELECT pg_reload_conf()");
+  bool is_role_begun = faults_sql(faults, "ALTER ROLE " FAULTS_USER " SET " IDLE_TIMEOUTS);
+  if (prng_below(&faults->prng, 2) == 0)
+    (void)faults_sql(faults, TERMINATE);
+  return is_begun || is_role_begun;
+}
+
+static void restore_idle_timeout(struct faults *faults) {
+  HEALED(faults_sql(faults, "ALTER SYSTEM RESET idle_in_transaction_session_timeout"));
+  HEALED(faults_sql(faults, "SELECT pg_reload_conf()"));
+  HEALED(faults_sql(faults, "ALTER ROLE " FAULTS_USER " RESET idle_in_transaction_session_timeout"));
 }
 
 /* ---- Redis */
@@ -184,8 +209,10 @@ static bool redis_killed(struct faults *faults) {
 }
 
 static void start_redis(struct faults *faults) {
-  if (!proc_is_running(&faults->stack->redis))
+  if (!proc_is_running(&faults->stack->redis)) {
     stack_redis_restart(faults->stack);
+    faults->redis_restarts_n++;
+  }
 }
 
 static bool redis_frozen(struct faults *faults) {
@@ -260,8 +287,10 @@ static void load_fast(struct faults *faults) {
 }
 
 static bool redis_password_changed(struct faults *faults) {
-  return faults_redis(faults, "ACL SETUSER " FAULTS_USER " resetpass >other") &&
-         faults_redis(faults, "CLIENT KILL USER " FAULTS_USER);
+  bool is_begun = faults_redis(faults, "ACL SETUSER " FAULTS_USER " resetpass >other");
+  if (is_begun)
+    (void)faults_redis(faults, "CLIENT KILL USER " FAULTS_USER);
+  return is_begun;
 }
 
 static bool redis_command_denied(struct faults *faults) {
@@ -355,12 +384,19 @@ static bool net_in_bits(struct faults *faults) {
   return true;
 }
 
+static bool net_delayed(struct faults *faults) {
+  proxy_set_delay(victim(faults)->redis_net, (int)prng_between(&faults->prng, 1, 60));
+  proxy_set_delay(victim(faults)->pg_net, (int)prng_between(&faults->prng, 1, 15));
+  return true;
+}
+
 static void heal_nets(struct faults *faults) {
   struct proxy *nets[] = {victim(faults)->redis_net, victim(faults)->pg_net};
   for (int i = 0; i < 2; i++) {
     proxy_cut_after(nets[i], PROXY_TO_SERVER, -1);
     proxy_cut_after(nets[i], PROXY_TO_CLIENT, -1);
     proxy_set_chunk(nets[i], 0);
+    proxy_set_delay(nets[i], 0);
     proxy_set_mode(nets[i], PROXY_PASS);
   }
 }
@@ -385,6 +421,7 @@ const struct fault faults_kinds[] = {
     {"pg_connection_limit", HEAL_SETTING, 200, 2000, false, false, pg_connections_limited, limit_no_connections},
     {"pg_read_only_role", HEAL_SETTING, 200, 2000, false, false, pg_role_read_only, make_role_writable},
     {"pg_read_only", HEAL_SETTING, 200, 2000, false, false, pg_read_only, make_writable},
+    {"pg_idle_timeout", HEAL_SETTING, 1200, 2500, false, false, pg_idle_timeout_short, restore_idle_timeout},
     {"redis_kill", HEAL_SERVER, 0, 1000, false, false, redis_killed, start_redis},
     {"redis_freeze", HEAL_SERVER, 300, 4000, false, false, redis_frozen, thaw_redis},
     {"redis_client_kill", HEAL_SETTING, 0, 100, false, false, redis_clients_killed, NULL},
@@ -407,6 +444,7 @@ const struct fault faults_kinds[] = {
     {"net_pg_stall", HEAL_SERVER, 300, 6000, false, false, pg_net_stalled, heal_nets},
     {"net_redis_dark", HEAL_SERVER, 300, 4000, false, false, redis_net_dark, heal_nets},
     {"net_pg_dark", HEAL_SERVER, 300, 6000, false, false, pg_net_dark, heal_nets},
+    {"net_delays", HEAL_SERVER, 300, 3000, false, false, net_delayed, heal_nets},
     {"net_bits", HEAL_SERVER, 300, 1500, false, false, net_in_bits, heal_nets},
 };
 const int faults_kinds_n = sizeof faults_kinds / sizeof faults_kinds[0];

@@ -118,6 +118,7 @@ void faults_start_relay(struct faults *faults, int index) {
   struct faults_slot *slot = &faults->slots[index];
   if (slot->relay != NULL)
     judge_end(faults, index);
+  faults->restarts_n += faults->loads_n > 0 && index < faults->options.relays_n;
   slot->relay = relay_start(
       faults->stack, ARGS("run", "--database", slot->conninfo, "--redis", slot->redis_url, "--session-timeout", "3s",
                           "--redis-timeout", "1s", "--shutdown-timeout", "10s", "--poll-interval", "20ms", "--batch",
@@ -132,10 +133,8 @@ static void supervise(struct faults *faults) {
       continue;
     bool is_wanted = i < faults->options.relays_n && !slot->is_ending;
     judge_end(faults, i);
-    if (is_wanted) {
+    if (is_wanted)
       faults_start_relay(faults, i);
-      faults->restarts_n++;
-    }
   }
 }
 
@@ -256,42 +255,54 @@ struct faults *faults_begin(struct stack *stack, const struct faults_options *op
   return faults;
 }
 
-static void heal(struct faults *faults, const struct fault *const *kinds, const bool *is_applied, int n) {
+/* A fault of a step, and whom it was done to. */
+struct done {
+  const struct fault *fault;
+  bool is_applied;
+  int victim, lane;
+};
+
+static void heal(struct faults *faults, const struct done *done, int n) {
   for (int order = HEAL_SERVER; order <= HEAL_RELAY; order++) {
     for (int i = 0; i < n; i++) {
-      if (is_applied[i] && kinds[i]->heal != NULL && (int)kinds[i]->order == order)
-        kinds[i]->heal(faults);
+      faults->victim = done[i].victim;
+      faults->lane = done[i].lane;
+      if (done[i].is_applied && done[i].fault->heal != NULL && (int)done[i].fault->order == order)
+        done[i].fault->heal(faults);
     }
   }
 }
 
+/* Does one and holds it.  All that is random in it follows from own. */
+static struct done apply(struct faults *faults, const struct fault *fault, uint64_t own) {
+  faults->prng = (struct prng){.state = own};
+  struct done done = {.fault = fault};
+  done.victim = faults->victim = (int)prng_below(&faults->prng, (uint64_t)faults->options.relays_n);
+  done.lane = faults->lane = (int)prng_below(&faults->prng, FAULTS_LANES_N);
+  int64_t hold_ms = prng_between(&faults->prng, fault->hold_min_ms, fault->hold_max_ms);
+  if (faults->options.is_short)
+    hold_ms = fault->hold_min_ms + (hold_ms - fault->hold_min_ms) / 4;
+  done.is_applied = fault->apply(faults);
+  (done.is_applied ? faults->applied_n : faults->missed_n)[fault - faults_kinds]++;
+  faults->is_servers_touched = faults->is_servers_touched || fault->order != HEAL_RELAY;
+  faults->can_refuse = faults->can_refuse || (done.is_applied && fault->can_refuse);
+  say(faults, "  %s%s, place %d, lane %d, held %" PRId64 " ms", fault->name, done.is_applied ? "" : " (not possible)",
+      done.victim, done.lane, hold_ms);
+  wait_out(hold_ms);
+  return done;
+}
+
 void faults_step(struct faults *faults, const struct fault *const *kinds, int n, uint64_t step_seed, bool is_waited) {
-  bool is_applied[FAULTS_KINDS_MAX] = {false};
+  struct done done[FAULTS_KINDS_MAX];
+  struct prng prng = {.state = step_seed};
   char names[256] = "";
   REQUIRE(n <= FAULTS_KINDS_MAX, "too many faults");
-  faults->prng = (struct prng){.state = step_seed};
-  faults->victim = (int)prng_below(&faults->prng, (uint64_t)faults->options.relays_n);
-  faults->lane = (int)prng_below(&faults->prng, FAULTS_LANES_N);
   faults->is_servers_touched = false;
   for (int i = 0; i < n; i++) {
-    /* Drawn whatever becomes of the fault, so that a seed gives one schedule. */
-    uint64_t rest = prng_next(&faults->prng);
-    int64_t hold_ms = prng_between(&faults->prng, kinds[i]->hold_min_ms, kinds[i]->hold_max_ms);
-    if (faults->options.is_short)
-      hold_ms = kinds[i]->hold_min_ms + (hold_ms - kinds[i]->hold_min_ms) / 4;
-    struct prng own = {.state = rest}, kept = faults->prng;
-    faults->prng = own;
-    is_applied[i] = kinds[i]->apply(faults);
-    faults->prng = kept;
-    (is_applied[i] ? faults->applied_n : faults->missed_n)[kinds[i] - faults_kinds]++;
-    faults->is_servers_touched = faults->is_servers_touched || kinds[i]->order != HEAL_RELAY;
-    faults->can_refuse = faults->can_refuse || (is_applied[i] && kinds[i]->can_refuse);
+    done[i] = apply(faults, kinds[i], prng_next(&prng));
     snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? "+" : "", kinds[i]->name);
-    say(faults, "  %s%s, place %d, lane %d, held %" PRId64 " ms", kinds[i]->name,
-        is_applied[i] ? "" : " (not possible)", faults->victim, faults->lane, hold_ms);
-    wait_out(hold_ms);
   }
-  heal(faults, kinds, is_applied, n);
+  heal(faults, done, n);
   faults->steps_n++;
   if (!is_waited) {
     say(faults, "%s: healed", names);
@@ -302,6 +313,12 @@ void faults_step(struct faults *faults, const struct fault *const *kinds, int n,
   say(faults, "%s: healed; first new message after %" PRId64 " ms, all old ones after %" PRId64 " ms", names, first_ms,
       all_ms);
   note_recovery(n == 1 ? &faults->alone[kinds[0] - faults_kinds] : &faults->mixed, first_ms, all_ms);
+}
+
+struct faults_recovery faults_last_recovery(const struct faults *faults, const struct fault *fault) {
+  const struct faults_recoveries *alone = &faults->alone[fault - faults_kinds];
+  REQUIRE(alone->n > 0, "no recovery after %s was measured", fault->name);
+  return (struct faults_recovery){alone->first_ms[alone->n - 1], alone->all_ms[alone->n - 1]};
 }
 
 void faults_random_step(struct faults *faults, uint64_t step_seed) {
@@ -328,33 +345,45 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* A row of the table: docs/guarantees.md has it as it is. */
 static void print_recoveries(const char *name, int applied_n, int missed_n, struct faults_recoveries *recoveries) {
   int n = recoveries->n;
-  printf("  %-24s %6d %6d", name, applied_n, missed_n);
+  printf("| %-23s | %5d | %6d | %5d |", name, applied_n, missed_n, n);
   if (n > 0) {
     qsort(recoveries->first_ms, (size_t)n, sizeof recoveries->first_ms[0], compare);
     qsort(recoveries->all_ms, (size_t)n, sizeof recoveries->all_ms[0], compare);
-    printf(" %6d %8d %6d %8d %6d", n, recoveries->first_ms[n / 2], recoveries->first_ms[n - 1],
+    printf(" %9d | %6d | %8d | %6d |\n", recoveries->first_ms[n / 2], recoveries->first_ms[n - 1],
            recoveries->all_ms[n / 2], recoveries->all_ms[n - 1]);
+  } else {
+    printf(" %9s | %6s | %8s | %6s |\n", "", "", "", "");
   }
-  putchar('\n');
 }
 
 static void print_summary(struct faults *faults) {
   const struct writer_result *written = &faults->written;
   int applied_n = 0;
-  printf("SEED=%" PRIu64 ": %" PRId64 " messages (%" PRId64 " rolled back, %" PRId64
-         " in doubt), %d steps, %d restarts of relays, %.0f s\n",
-         faults->options.seed, written->committed_n, written->rolled_back_n, written->in_doubt_n, faults->steps_n,
-         faults->restarts_n, (double)(wait_now_ms() - faults->started_ms) / 1000);
-  printf("  %-24s %6s %6s %6s %8s %6s %8s %6s   ms from healed to: the first new message, all old ones\n", "fault",
-         "done", "missed", "waited", "median", "max", "median", "max");
-  for (int i = 0; i < faults_kinds_n; i++) {
+  for (int i = 0; i < faults_kinds_n; i++)
     applied_n += faults->applied_n[i];
+  printf("SEED=%" PRIu64 ": %.0f s, %d steps, %d faults; %" PRId64 " messages committed, %" PRId64
+         " rolled back, %" PRId64 " in doubt\n",
+         faults->options.seed, (double)(wait_now_ms() - faults->started_ms) / 1000, faults->steps_n, applied_n,
+         written->committed_n, written->rolled_back_n, written->in_doubt_n);
+  printf("restarts: %d of relays, %d of PostgreSQL, %d of Redis\n", faults->restarts_n, faults->pg_restarts_n,
+         faults->redis_restarts_n);
+  printf("of %" PRId64 " messages:", faults->checked_n);
+  for (int kind = 0; kind < CHECK_KINDS_N; kind++)
+    printf("%s %" PRId64 " %s", kind > 0 ? "," : "", faults->found_n[kind], check_kind_name((enum check_kind)kind));
+  puts(
+      "\n\nRecovery in ms, from healed to the first message published that was written after, and to the last of those "
+      "pending then:\n");
+  printf("| %-23s | %5s | %6s | %5s | %9s | %6s | %8s | %6s |\n", "fault", "done", "missed", "alone", "new: med.",
+         "max", "old: med.", "max");
+  puts("| --- | --- | --- | --- | --- | --- | --- | --- |");
+  for (int i = 0; i < faults_kinds_n; i++) {
     if (faults->applied_n[i] + faults->missed_n[i] > 0)
       print_recoveries(faults_kinds[i].name, faults->applied_n[i], faults->missed_n[i], &faults->alone[i]);
   }
-  print_recoveries("several at once", applied_n, 0, &faults->mixed);
+  print_recoveries("several at once", 0, 0, &faults->mixed);
 }
 
 static void require_no_attempts(struct faults *faults, PGconn *conn) {
@@ -394,7 +423,12 @@ struct check_report faults_check(struct faults *faults) {
   faults->written.rolled_back_n += written.rolled_back_n;
   faults->written.in_doubt_n += written.in_doubt_n;
   run_empty(faults);
-  if (!check_run(&options, &report)) {
+  bool is_good = check_run(&options, &report);
+  faults->checked_n += report.rows_n;
+  for (int kind = 0; kind < CHECK_KINDS_N; kind++)
+    faults->found_n[kind] += report.found_n[kind];
+  if (!is_good) {
+    print_summary(faults);
     check_print(&options, &report, stdout);
     for (int kind = 0; kind < CHECK_KINDS_N; kind++) {
       if (report.found_n[kind] > 0) {

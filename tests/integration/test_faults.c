@@ -14,7 +14,8 @@
 #define NAME_BYTES 64
 #define MIXTURE_SEED 20261201
 #define MIXTURE_STEPS_N 6
-#define FLOWS_AGAIN_MS 5000
+#define FLOWS_AGAIN_MS 5000 /* after the end of a relay, in the other one */
+#define BACK_MS 6000        /* after a server's return, or whatever else was healed */
 
 static struct stack *stack;
 static struct faults *faults; /* goes on from test to test, until one fails */
@@ -49,6 +50,9 @@ static void finish(void) {
 static void test_fault(void **state) {
   const struct fault *fault = *state;
   faults_step(faults, &fault, 1, prng_seed(), true);
+  struct faults_recovery recovery = faults_last_recovery(faults, fault);
+  REQUIRE(recovery.first_ms <= wait_scaled_ms(BACK_MS) && recovery.all_ms <= wait_scaled_ms(BACK_MS),
+          "back after %" PRId64 " and %" PRId64 " ms only", recovery.first_ms, recovery.all_ms);
   finish();
 }
 
