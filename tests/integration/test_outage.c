@@ -47,6 +47,31 @@ static void test_flows_at_once_after_postgres_hung(void **state) {
   PQfinish(conn);
 }
 
+/* The same for a claim that ended by a timeout (here lock_timeout, half of --session-timeout; once it was statement_timeout on a busy machine: a try every
+ * 20 s instead of every few). */
+static void test_flows_at_once_after_claims_timed_out(void **state) {
+  PGconn *conn = db_open(stack->conninfo), *locker = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  struct relay *relay = relay_start(stack, ARGS("run", "--poll-interval", "20ms", "--session-timeout", "4s"));
+  table_fill(conn, TABLE_PLAIN, TABLE, 10, 5, 10);
+  wait_no_pending(conn, TABLE, 10, DRAIN_MS);
+  for (int i = 1; i <= 3; i++) {
+    db_exec(locker, "BEGIN; LOCK TABLE " TABLE " IN ACCESS EXCLUSIVE MODE");
+    table_fill(locker, TABLE_PLAIN, TABLE, 10, 5, 10);
+    WAIT_FOR(DRAIN_MS, relay_count(relay, "session_lost") + relay_count(relay, "postgres_down") >= i,
+             "no statement has timed out");
+    db_exec(locker, "COMMIT");
+    int64_t free_ms = wait_now_ms();
+    wait_no_pending(conn, TABLE, 10, BACK_MS);
+    printf("published %" PRId64 " ms after it\n", wait_now_ms() - free_ms);
+  }
+  relay_stop(relay);
+  check_require_good(stack, NULL);
+  PQfinish(locker);
+  PQfinish(conn);
+}
+
 /* ---- Redis away for a minute */
 
 #define OUTAGE_MS 60000 /* times TEST_SCALE */
@@ -220,6 +245,7 @@ static void test_claim_ended_by_idle_in_transaction_timeout(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_flows_at_once_after_postgres_hung),
+      HARNESS_TEST(test_flows_at_once_after_claims_timed_out),
       HARNESS_TEST(test_idle_timeouts_of_the_server_do_not_hit_the_relay),
       HARNESS_TEST(test_claim_ended_by_idle_in_transaction_timeout),
       HARNESS_TEST(test_redis_killed_for_a_minute),
