@@ -1,7 +1,8 @@
 /*
  * faults: the long form of the fault tests, as a command (make faults).
  *
- * Environment: DURATION  how long (30m; s, m, h)     SEED   repeat a run          FAULT   only this one, again and again ("list": their names)
+ * Environment: DURATION  how long (30m; s, m, h)     SEED   repeat a run          FAULT   only this one, again and again ("each": each alone, in
+ *              turn; "list": their names)
  *              RELAYS    1 or 2 (2)                  RATE   messages a second (1000)
  * Exit status: 0 nothing wrong, 2 something is wrong or could not be done; then everything is kept.
  */
@@ -34,7 +35,8 @@ static void list_kinds(void) {
 
 int main(void) {
   const char *name = setting("FAULT", NULL);
-  const struct fault *only = name != NULL ? faults_find(name) : NULL;
+  bool is_each = name != NULL && strcmp(name, "each") == 0;
+  const struct fault *only = is_each ? faults_kinds : name != NULL ? faults_find(name) : NULL;
   struct faults_options options = {.relays_n = atoi(setting("RELAYS", "2")), .rate = atoi(setting("RATE", "1000"))};
 
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -42,7 +44,8 @@ int main(void) {
     list_kinds();
     return 0;
   }
-  REQUIRE(name == NULL || only != NULL, "there is no fault \"%s\"; FAULT=list names them", name);
+  REQUIRE(name == NULL || only != NULL,
+          "there is no fault \"%s\"; FAULT=list names them, FAULT=each takes them in turn", name);
   const char *seed = setting("SEED", NULL);
   if (seed != NULL)
     setenv("TEST_SEED", seed, 1);
@@ -58,6 +61,8 @@ int main(void) {
       faults_step(faults, &only, 1, step_seed, true);
     else
       faults_random_step(faults, step_seed);
+    if (is_each)
+      only = only + 1 < faults_kinds + faults_kinds_n ? only + 1 : faults_kinds;
   }
   faults_end(faults);
   relay_end_all();

@@ -1,0 +1,167 @@
+/*
+ * What lies outside of the promises: somebody deletes a journal, Redis forgets what it has acknowledged.  docs/guarantees.md says what happens
+ * then; it is exactly that, and nothing worse.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+#include "db.h"
+#include "fleet.h"
+#include "harness.h"
+#include "prng.h"
+#include "proxy.h"
+#include "rds.h"
+#include "table.h"
+#include "wait.h"
+
+#define TABLE "outbox_messages"
+#define DRAIN_MS 60000
+#define SETTLED_N 10
+#define CLAIMED_N 40
+
+static struct stack *stack;
+
+/* A relay of one lane whose write of CLAIMED_N messages has reached a frozen Redis, all messages before being settled. */
+struct scene {
+  PGconn *conn;
+  redisContext *redis;
+  struct proxy *proxy;
+  struct relay *relay;
+  char url[64];
+};
+
+static struct relay *start_relay(const struct scene *scene) {
+  return relay_start(stack, ARGS("run", "--redis", scene->url, "--lanes", "1", "--redis-timeout", "30s"));
+}
+
+static struct scene begin(void) {
+  struct scene scene = {.conn = db_open(stack->conninfo), .redis = rds_open(stack->redis_url)};
+  scene.proxy = proxy_start(stack->redis_port.number);
+  snprintf(scene.url, sizeof scene.url, "redis://127.0.0.1:%d", proxy_port(scene.proxy));
+  table_create(stack, scene.conn, TABLE_PLAIN, TABLE);
+  scene.relay = start_relay(&scene);
+  table_fill(scene.conn, TABLE_PLAIN, TABLE, SETTLED_N, 5, 10);
+  wait_no_pending(scene.conn, TABLE, 10, DRAIN_MS);
+  stack_redis_freeze(stack);
+  int64_t before_bytes = proxy_bytes(scene.proxy, PROXY_TO_SERVER);
+  table_fill(scene.conn, TABLE_PLAIN, TABLE, CLAIMED_N, 5, 10);
+  WAIT_FOR(DRAIN_MS, fleet_locked_rows(scene.conn, TABLE) == CLAIMED_N, "the relay has not claimed the messages");
+  WAIT_FOR(DRAIN_MS, proxy_bytes(scene.proxy, PROXY_TO_SERVER) > before_bytes + (int64_t)CLAIMED_N * 50,
+           "nothing is written");
+  wait_out(100); /* until the last byte is through */
+  return scene;
+}
+
+static void end(struct scene *scene) {
+  relay_stop(scene->relay);
+  proxy_stop(scene->proxy);
+  redisFree(scene->redis);
+  PQfinish(scene->conn);
+}
+
+static void delete_journal(struct scene *scene) {
+  WAIT_FOR(DRAIN_MS, rds_int(scene->redis, "XLEN outbox:{0}") == SETTLED_N + CLAIMED_N, "the write is not applied");
+  REQUIRE(rds_int(scene->redis, "DEL outbox:{0}:journal") == 1, "there is no journal");
+}
+
+/* What was written and not marked is in the stream once more; nothing else is wrong. */
+static void require_written_twice(struct scene *scene) {
+  static struct check_report report;
+  const struct check_options options = {.conninfo = stack->conninfo, .redis_url = stack->redis_url, .lanes_n = 1};
+  wait_no_pending(scene->conn, TABLE, 10, DRAIN_MS);
+  REQUIRE(!check_run(&options, &report), "nothing is twice in the stream");
+  check_print(&options, &report, stdout);
+  for (int kind = 0; kind < CHECK_KINDS_N; kind++)
+    assert_int_equal(report.found_n[kind], kind == CHECK_DUPLICATE ? CLAIMED_N : 0);
+  assert_int_equal(report.entries_n, SETTLED_N + 2 * CLAIMED_N);
+}
+
+/* Killed between its write and its mark, the journal gone before it starts again. */
+static void test_journal_deleted_while_the_relay_is_down(void **state) {
+  (void)state;
+  struct scene scene = begin();
+  relay_kill(scene.relay);
+  stack_redis_thaw(stack);
+  delete_journal(&scene);
+  scene.relay = start_relay(&scene);
+  require_written_twice(&scene);
+  end(&scene);
+}
+
+/* The relay goes on running, but does not hear that its write was applied; before it can ask, the journal is gone. */
+static void test_journal_deleted_when_a_reply_is_lost(void **state) {
+  (void)state;
+  struct scene scene = begin();
+  proxy_stall_on_cut(scene.proxy, true);
+  proxy_cut_after(scene.proxy, PROXY_TO_CLIENT, 0);
+  stack_redis_thaw(stack);
+  WAIT_FOR(DRAIN_MS, proxy_has_cut(scene.proxy), "no reply");
+  delete_journal(&scene);
+  proxy_set_mode(scene.proxy, PROXY_PASS);
+  require_written_twice(&scene);
+  end(&scene);
+}
+
+/* The journal gone from under a relay that runs and hears everything: the next write is refused, the lane taken over afresh, nothing twice. */
+static void test_journal_deleted_while_the_relay_runs(void **state) {
+  (void)state;
+  struct scene scene = begin();
+  stack_redis_thaw(stack);
+  wait_no_pending(scene.conn, TABLE, 10, DRAIN_MS);
+  delete_journal(&scene);
+  table_fill(scene.conn, TABLE_PLAIN, TABLE, CLAIMED_N, 5, 10);
+  wait_no_pending(scene.conn, TABLE, 10, DRAIN_MS);
+  REQUIRE(relay_count(scene.relay, "lane_fenced") == 1, "the write without its journal was not refused");
+  check_require_good(stack, &(struct check_options){.lanes_n = 1});
+  end(&scene);
+}
+
+/* A Redis that keeps nothing is killed under load and comes back empty: what was marked before is gone, everything else is there once, in order,
+ * and the relay goes on by itself. */
+static void test_redis_without_aof_killed(void **state) {
+  static struct check_report report;
+  const struct check_options options = {
+      .conninfo = stack->conninfo, .redis_url = stack->redis_url, .expect_pending = 0};
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  struct relay *relay = relay_start(stack, ARGS("run"));
+  struct writer *writer = writer_start(&(struct writer_options){
+      .conninfo = stack->conninfo, .table = TABLE, .threads_n = 4, .rate = 1000, .seed = prng_seed()});
+  WAIT_FOR(DRAIN_MS, db_int(conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NOT NULL") > 500,
+           "nothing is published");
+  int64_t settled_n = db_int(conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NOT NULL");
+  stack_redis_kill(stack);
+  int64_t killed_id = db_int(conn, "SELECT max(id) FROM " TABLE);
+  stack_redis_restart(stack);
+  WAIT_FOR(DRAIN_MS,
+           db_int(conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NOT NULL AND id > %" PRId64, killed_id) >
+               500,
+           "the relay does not go on");
+  writer_stop(writer);
+  writer_wait(writer, DRAIN_MS);
+  wait_no_pending(conn, TABLE, 10, DRAIN_MS);
+  relay_stop(relay);
+  REQUIRE(!check_run(&options, &report), "Redis has lost nothing");
+  check_print(&options, &report, stdout);
+  int64_t later_n = db_int(conn, "SELECT count(*) FROM " TABLE " WHERE id > %" PRId64, killed_id);
+  REQUIRE(report.found_n[CHECK_LOST] >= settled_n, "more is in the streams than can be");
+  REQUIRE(report.entries_n >= later_n, "messages that were written afterwards are missing");
+  REQUIRE(report.found_n[CHECK_LOST] + report.entries_n == report.rows_n, "a message is neither gone nor in a stream");
+  for (int kind = 0; kind < CHECK_KINDS_N; kind++)
+    REQUIRE(kind == CHECK_LOST || report.found_n[kind] == 0, "something is %s", check_kind_name((enum check_kind)kind));
+  PQfinish(conn);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      HARNESS_TEST(test_journal_deleted_while_the_relay_is_down),
+      HARNESS_TEST(test_journal_deleted_when_a_reply_is_lost),
+      HARNESS_TEST(test_journal_deleted_while_the_relay_runs),
+      HARNESS_TEST(test_redis_without_aof_killed),
+  };
+  return HARNESS_RUN(tests, &stack, NULL);
+}
