@@ -305,7 +305,9 @@ static void test_write_and_reply_in_single_bytes(void **state) {
   }
   struct publisher_stats stats = rig_stats(&sweep.rig);
   rig_stop(&sweep.rig);
-  for (int direction = PROXY_TO_SERVER; direction <= PROXY_TO_CLIENT; direction++) {
+  static const enum proxy_direction directions[] = {PROXY_TO_SERVER, PROXY_TO_CLIENT};
+  for (int i = 0; i < 2; i++) {
+    enum proxy_direction direction = directions[i];
     int64_t bytes_n = proxy_bytes(sweep.proxy, direction), pieces_n = proxy_pieces(sweep.proxy, direction);
     printf("%s: %" PRId64 " bytes in %" PRId64 " pieces\n", direction == PROXY_TO_SERVER ? "to Redis" : "to the relay",
            bytes_n, pieces_n);
