@@ -4,6 +4,7 @@
 #   make test [T=part]       unit and integration tests; T selects programs by a part of their name
 #   make faults [DURATION=30m] [SEED=n] [FAULT=name]   faults at random, then the checker
 #   make fuzz [FUZZ_SECONDS=60] [FUZZ=name] [FUZZ_KEEP=1]   libFuzzer on everything that reads text from outside
+#   make bench | bench-quick | bench-sweep | bench-soak [DURATION=30m] [RATE=n]   measure (docs/benchmarks.md)
 #   make unit | demo | lint | format | check-hardening | install | uninstall | clean
 #
 #   CC=gcc|clang   SAN=address|thread|fuzzer   each has a directory of its own below build/; the plain build is build/outboxd
@@ -51,6 +52,7 @@ TESTLIB_SOURCES := $(sort $(wildcard tests/lib/*.c))
 TOOL_SOURCES := $(sort $(wildcard tests/tools/*.c))
 FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FAULTS_SOURCES := $(sort $(filter-out tests/faults/main.c,$(wildcard tests/faults/*.c)))
+BENCH_SOURCES := $(sort $(wildcard tests/bench/*.c))
 
 OBJECTS := $(SOURCES:%.c=$(B)/obj/%.o) $(B)/obj/gen/embed.o
 MAIN_OBJECT := $(B)/obj/src/main.o
@@ -61,8 +63,10 @@ TOOL_PROGRAMS := $(TOOL_SOURCES:%.c=$(B)/%)
 FUZZ_PROGRAMS := $(FUZZ_SOURCES:%.c=$(B)/%)
 FAULTS_OBJECTS := $(FAULTS_SOURCES:%.c=$(B)/obj/%.o)
 FAULTS_PROGRAM := $(B)/tests/faults/faults
+BENCH_OBJECTS := $(BENCH_SOURCES:%.c=$(B)/obj/%.o)
+BENCH_PROGRAM := $(B)/tests/bench/bench
 TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES) $(FUZZ_SOURCES) \
-  $(FAULTS_SOURCES) tests/fuzz/replay.c tests/faults/main.c)
+  $(FAULTS_SOURCES) $(BENCH_SOURCES) tests/fuzz/replay.c tests/faults/main.c)
 CORE := $(B)/liboutboxd-core.a
 PROGRAM := $(B)/outboxd
 NOCAS_PROGRAM := $(B)/outboxd-nocas
@@ -127,13 +131,14 @@ LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
 
 # ---- targets
 
-.PHONY: all lib deps tests unit-programs fuzz-programs test unit fuzz faults demo lint format check-hardening install uninstall clean FORCE
+.PHONY: all lib deps tests unit-programs fuzz-programs test unit fuzz faults bench bench-quick bench-sweep bench-soak demo lint format check-hardening install uninstall clean FORCE
 
 all: $(PROGRAM)
 lib: $(CORE)
 
 # The packages that the goals given need; one target, so that two package managers never run side by side.
-DEPS_GROUP := $(if $(filter lint format fuzz,$(MAKECMDGOALS)),lint,$(if $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build))
+DEPS_GROUP := $(if $(filter lint format fuzz,$(MAKECMDGOALS)),lint,$(if $(filter bench%,$(MAKECMDGOALS)),bench,$(if \
+  $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build)))
 deps:
 ifneq ($(DEPS),no)
 	@scripts/install-deps.sh $(DEPS_GROUP)
@@ -210,9 +215,15 @@ $(FAULTS_PROGRAM): $(B)/obj/tests/faults/main.o $(FAULTS_OBJECTS) $(TESTLIB_OBJE
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
+$(BENCH_PROGRAM): $(BENCH_OBJECTS) $(TESTLIB_OBJECTS) $(CORE)
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS)
+
 unit-programs: $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS)
 fuzz-programs: $(FUZZ_PROGRAMS)
-tests: $(PROGRAM) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS)
+tests: $(PROGRAM) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS) \
+  $(BENCH_PROGRAM)
 
 test: tests
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz integration
@@ -228,6 +239,11 @@ fuzz: | deps
 faults: $(PROGRAM) $(FAULTS_PROGRAM)
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) DURATION='$(DURATION)' SEED='$(SEED)' FAULT='$(FAULT)' RELAYS='$(RELAYS)' RATE='$(RATE)' \
 	  $(FAULTS_PROGRAM)
+
+# tests/bench/main.c; BENCH_ONLY, BENCH_SCALE, BENCH_FSYNC and BENCH_PLOTS come from the environment.
+bench bench-quick bench-sweep bench-soak: $(PROGRAM) $(BENCH_PROGRAM)
+	@OUTBOXD_BIN=$(abspath $(PROGRAM)) DURATION='$(DURATION)' RATE='$(RATE)' \
+	  $(BENCH_PROGRAM) $(if $(filter bench,$@),all,$(@:bench-%=%))
 
 demo: tests
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/demo.sh

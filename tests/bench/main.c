@@ -1,0 +1,109 @@
+/*
+ * bench: what the relay does on this machine, over what the machine does without it (make bench, bench-quick, bench-sweep, bench-soak).
+ *
+ * bench all|quick|sweep|soak.  Environment: BENCH_ONLY   a part of the names of the groups to run (all, quick)
+ *                                           BENCH_SCALE  numbers of messages, times this (1; quick: 0.5)
+ *                                           BENCH_FSYNC  on: PostgreSQL with fsync
+ *                                           BENCH_PLOTS  directory of the plots (docs/benchmarks; quick: build/bench)
+ *                                           DURATION     of the soak (30m; s, m, h)
+ *                                           RATE         of the soak, messages a second
+ * Exit status: 0 measured, whether the targets are met or not; 1 a message was lost, doubled, reordered or made up; 2 it could not be done.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "fail.h"
+#include "plot.h"
+#include "report.h"
+
+struct group {
+  const char *name;
+  void (*run)(struct bench *bench);
+  bool is_quick;
+};
+
+static const struct group groups[] = {
+    {"rates", bench_rates_main, true},         {"plain", bench_rates_plain, true},
+    {"latency", bench_latency, true},          {"idle", bench_idle, false},
+    {"dead_rows", bench_dead_rows, false},     {"many_pending", bench_many_pending, false},
+    {"skewed", bench_skewed, false},           {"streams", bench_streams, false},
+    {"refused", bench_refused_lane, false},    {"waiting", bench_waiting_retries, false},
+    {"processes", bench_two_processes, false}, {"real", bench_real_events, false},
+    {"large", bench_large_payloads, false},
+};
+
+static const char *setting(const char *name, const char *otherwise) {
+  const char *value = getenv(name);
+  return value != NULL && value[0] != '\0' ? value : otherwise;
+}
+
+static int64_t duration_ms(const char *text) {
+  char *end;
+  double value = strtod(text, &end);
+  double factor = strcmp(end, "h") == 0 ? 3600 : strcmp(end, "m") == 0 ? 60 : strcmp(end, "s") == 0 ? 1 : 0;
+  REQUIRE(end != text && factor > 0 && value > 0, "DURATION is \"%s\": it takes a number and s, m or h", text);
+  return (int64_t)(value * factor * 1000);
+}
+
+/* Each figure as its share of the target, so that one axis does for all. */
+static void draw_figures(const struct bench *bench) {
+  FILE *out = plot_open("figures.csv");
+  for (int i = 0; i < bench->figures.n; i++) {
+    const struct figure *figure = &bench->figures.v[i];
+    double share =
+        figure->is_most ? figure->target / (figure->value > 0 ? figure->value : 1e-9) : figure->value / figure->target;
+    fprintf(out, "%d,%s,%.3f\n", i, figure->name, share < 3 ? share : 3);
+  }
+  fclose(out);
+  plot_draw(
+      bench, "figures",
+      "set title 'Figures over their targets (1: just met; cut at 3)'\nset style fill solid 0.6\nset boxwidth 0.7\n"
+      "set yrange [0:*]\nset xtics rotate by -40 noenhanced\nset arrow from graph 0, first 1 to graph 1, first 1 "
+      "nohead lw 2\n"
+      "unset key\nplot '" BENCH_DIR "/bench/figures.csv' using 1:3:xtic(2) with boxes\n");
+}
+
+static void run_groups(struct bench *bench) {
+  for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+    bool is_wanted =
+        bench->only != NULL ? strstr(groups[i].name, bench->only) != NULL : groups[i].is_quick || !bench->is_quick;
+    if (is_wanted) {
+      groups[i].run(bench);
+    }
+  }
+  draw_figures(bench);
+}
+
+int main(int argc, char *argv[]) {
+  const char *mode = argc == 2 ? argv[1] : "";
+  bool is_quick = strcmp(mode, "quick") == 0, is_sweep = strcmp(mode, "sweep") == 0,
+       is_soak = strcmp(mode, "soak") == 0;
+  struct bench bench = {.is_quick = is_quick,
+                        .scale = strtod(setting("BENCH_SCALE", is_quick ? "0.5" : "1"), NULL),
+                        .only = is_soak ? "soak" : setting("BENCH_ONLY", NULL),
+                        .plots = setting("BENCH_PLOTS", is_quick ? BENCH_DIR "/bench" : "docs/benchmarks")};
+  char name[32] = "bench";
+
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (strcmp(mode, "all") != 0 && !is_quick && !is_sweep && !is_soak) {
+    fputs("bench: all, quick, sweep or soak\n", stderr);
+    return 2;
+  }
+  if (strcmp(mode, "all") != 0) {
+    snprintf(name, sizeof name, "bench-%s", mode);
+  }
+  double began_s = bench_now_s();
+  bench_begin(&bench);
+  if (is_sweep) {
+    bench_sweep(&bench);
+  } else if (is_soak) {
+    bench_soak(&bench, duration_ms(setting("DURATION", "30m")), atoi(setting("RATE", "0")));
+  } else {
+    run_groups(&bench);
+  }
+  report_write(&bench, name, bench_now_s() - began_s);
+  bool is_violated = bench_is_violated(&bench);
+  bench_end(&bench);
+  return is_violated ? 1 : 0;
+}
