@@ -142,7 +142,7 @@ void bench_large_payloads(struct bench *bench);  /* 1 MB each */
 /* ---- other programs of this directory */
 
 void bench_sweep(struct bench *bench);
-/* False when the consumer found anything wrong. */
-bool bench_soak(struct bench *bench, int64_t duration_ms, int rate); /* rate 0: half the drain rate, at most 15,000 */
+/* rate: messages a second; 0: half the drain rate, at most 15,000. */
+void bench_soak(struct bench *bench, int64_t duration_ms, int rate);
 
 #endif

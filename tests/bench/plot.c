@@ -15,6 +15,7 @@
 FILE *plot_open(const char *name) {
   char path[256];
 
+  (void)mkdir(BENCH_DIR, 0755);
   (void)mkdir(DATA_DIR, 0755);
   snprintf(path, sizeof path, DATA_DIR "/%s", name);
   FILE *out = fopen(path, "we");

@@ -71,9 +71,9 @@ static double measure_burst(struct bench *bench, const char *name, int64_t messa
 
 /* What the refused lane has come to. */
 static void note_refused(struct bench *bench, double kept_up) {
-  PGresult *row =
-      db_rows(bench->conn, "SELECT count(*), count(*) FILTER (WHERE attempts > 0), coalesce(max(attempts), 0), "
-                           "count(DISTINCT aggregate_id) FROM " BENCH_TABLE " WHERE published_at IS NULL");
+  PGresult *row = db_rows(
+      bench->conn, "SELECT count(*), count(*) FILTER (WHERE attempts > 0), coalesce(max(attempts), 0), "
+                   "count(DISTINCT (aggregate_type, aggregate_id)) FROM " BENCH_TABLE " WHERE published_at IS NULL");
   long long pending = strtoll(PQgetvalue(row, 0, 0), NULL, 10), tried = strtoll(PQgetvalue(row, 0, 1), NULL, 10),
             attempts = strtoll(PQgetvalue(row, 0, 2), NULL, 10), aggregates = strtoll(PQgetvalue(row, 0, 3), NULL, 10);
   PQclear(row);
