@@ -96,6 +96,9 @@ static void print_machine(const struct bench *bench, FILE *out) {
 }
 
 static void print_checker(const struct bench *bench, FILE *out) {
+  if (bench->scale != 1) {
+    fprintf(out, "Numbers of messages times %g (BENCH_SCALE). ", bench->scale);
+  }
   fprintf(out, "Checked %" PRId64 " times, %" PRId64 " messages:", bench->checks_n, bench->checked_n);
   for (int kind = 0; kind < CHECK_KINDS_N; kind++) {
     fprintf(out, " %s %" PRId64 ",", check_kind_name((enum check_kind)kind), bench->found_n[kind]);

@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "bench.h"
 #include "plot.h"
@@ -43,7 +44,7 @@ static void measure(struct bench *bench, const struct sweep *sweep, int value, F
   const char *const args[] = {sweep->option, number, NULL};
   struct drain drain = bench_drain(bench, &(struct drain_spec){.name = name,
                                                                .args = sweep->option != NULL ? args : NULL,
-                                                               .lanes_n = sweep->values == sweeps[3].values ? value : 0,
+                                                               .lanes_n = strcmp(sweep->name, "lanes") == 0 ? value : 0,
                                                                .window_ms = WINDOW_MS,
                                                                .first_id = first_id});
   fprintf(out, "%d,%.0f,%.3f,%.2f,%.2f,%.2f\n", value, drain.rate, drain.rate * payload_bytes / 1e6, drain.relay_cpu_us,
