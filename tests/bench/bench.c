@@ -4,10 +4,12 @@
 #include "bench.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "db.h"
 #include "fail.h"
@@ -66,6 +68,18 @@ int64_t bench_scaled(const struct bench *bench, int64_t messages_n) {
   return thousands < 1 ? 1000 : thousands * 1000;
 }
 
+static char kept[STACK_PATH_BYTES + 16]; /* "kept: <directory>", ready for the signal handler */
+static size_t kept_bytes;
+
+/* A signal ends the program, and the servers with it; what they have written stays. */
+static void name_dir(int signum) {
+  if (write(STDOUT_FILENO, kept, kept_bytes) < 0) {
+    _exit(1);
+  }
+  (void)signal(signum, SIG_DFL);
+  (void)raise(signum);
+}
+
 void bench_begin(struct bench *bench) {
   const char *fsync = getenv("BENCH_FSYNC");
   bool is_soak = bench->only != NULL && strcmp(bench->only, "soak") == 0;
@@ -74,6 +88,9 @@ void bench_begin(struct bench *bench) {
 
   bench_say("starting PostgreSQL and Redis");
   bench->stack = stack_start(&options);
+  kept_bytes = (size_t)snprintf(kept, sizeof kept, "kept: %s\n", bench->stack->dir);
+  (void)signal(SIGTERM, name_dir);
+  (void)signal(SIGINT, name_dir);
   bench->conn = db_open(bench->stack->conninfo);
   bench->redis = rds_open(bench->stack->redis_url);
   bench->drains = json_array();

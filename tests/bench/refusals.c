@@ -12,6 +12,7 @@
 #include "fail.h"
 #include "rds.h"
 #include "relay.h"
+#include "usage.h"
 #include "wait.h"
 #include "writer.h"
 
@@ -58,14 +59,17 @@ static double measure_burst(struct bench *bench, const char *name, int64_t messa
   int64_t others_n;
   int64_t before_n = bench_entries(bench);
   int64_t first_id = bench_fill(bench, &(struct fill){.messages_n = messages_n});
+  struct usage before = usage_now(bench->stack);
   int64_t of_others_n =
       db_int(bench->conn, "SELECT count(*) FROM " BENCH_TABLE " WHERE id > %" PRId64 " AND " OTHER_LANES, first_id);
   bench_wait_entries(bench, before_n + of_others_n, 120000);
   WAIT_FOR(60000, pending_of_others(bench) == 0, "the other lanes do not run empty");
+  double pg_cpu_us = (usage_now(bench->stack).pg_s - before.pg_s) * 1e6 / (double)messages_n;
   double rate = bench_rate(bench, first_id, OTHER_LANES, &others_n);
-  bench_say("%-26s %8" PRId64 " messages  %7.0f/s", name, others_n, rate);
-  json_array_append_new(bench->drains, json_pack("{s:s, s:I, s:f}", "name", name, "messages", (json_int_t)others_n,
-                                                 "rate_per_second", rate));
+  bench_say("%-26s %8" PRId64 " messages  %7.0f/s   CPU us a message: PostgreSQL %.2f", name, others_n, rate,
+            pg_cpu_us);
+  json_array_append_new(bench->drains, json_pack("{s:s, s:I, s:f, s:f}", "name", name, "messages", (json_int_t)others_n,
+                                                 "rate_per_second", rate, "postgres_cpu_us", pg_cpu_us));
   return rate;
 }
 
