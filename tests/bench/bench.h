@@ -93,7 +93,7 @@ struct drain_spec {
   const char *const *args; /* further arguments of "outboxd run", NULL at the end; NULL: none */
   const char *stream;      /* of the checker; NULL: the default */
   int lanes_n;             /* 0: 16 */
-  int64_t window_ms;       /* stop after this time; 0: when nothing is pending */
+  int64_t window_ms;       /* stop so long after the first entry; 0: when nothing is pending */
   int64_t first_id;        /* messages with a greater id count */
 };
 

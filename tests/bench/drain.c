@@ -100,13 +100,18 @@ static struct relay *start(const struct bench *bench, const char *const *more_ar
   return relay_start(bench->stack, args);
 }
 
-/* Until it ends, or its time is over; returns its memory at most. */
-static int64_t watch(struct relay *relay, int64_t window_ms) {
-  int64_t end_ms = wait_now_ms() + (window_ms > 0 ? window_ms : wait_scaled_ms(DRAIN_MS));
+/* Until it ends, or its time is over, which begins with the first entry in a stream; returns its memory at most. */
+static int64_t watch(struct bench *bench, struct relay *relay, int64_t window_ms) {
+  int64_t end_ms = wait_now_ms() + wait_scaled_ms(DRAIN_MS);
   int64_t peak_kib = 0;
+  bool has_begun = window_ms == 0;
   while (relay_is_running(relay) && wait_now_ms() < end_ms) {
     int64_t kib = usage_memory_kib(relay_pid(relay), "VmHWM");
     peak_kib = kib > peak_kib ? kib : peak_kib;
+    if (!has_begun && bench_entries(bench) > 0) {
+      has_begun = true;
+      end_ms = wait_now_ms() + window_ms;
+    }
     wait_out(20);
   }
   if (window_ms > 0) {
@@ -145,7 +150,7 @@ struct drain bench_drain(struct bench *bench, const struct drain_spec *spec) {
   struct usage before = usage_now(bench->stack);
   struct relay *relay = start(bench, spec->args, spec->window_ms == 0);
 
-  drain.peak_kib = watch(relay, spec->window_ms);
+  drain.peak_kib = watch(bench, relay, spec->window_ms);
   struct usage after = usage_now(bench->stack);
   int64_t wal_after = wal_bytes(bench);
   relay_forget(&relay);
