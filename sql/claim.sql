@@ -1,7 +1,9 @@
--- Claims a batch: the first pending messages from the horizon on, locked until the transaction ends.
+-- Claims a batch: the first pending messages from the horizon on, locked until the transaction ends.  The careful way, for rows that another
+-- session may hold locked and for payloads of any size; claim_simple.sql is the usual one.
 --
 -- bounds: where to start, so that what committed late is not overtaken (include/outboxd/horizon.h).  look: what is pending from there on,
--- without a lock and without loading payloads.  fit: how far the limits of rows and bytes reach.  The last part locks exactly these and
+-- without a lock and without loading payloads.  sized: what each takes; a large one (:is_large) is printed to be measured, so these are looked at
+-- :large_max at a time.  fit: how far the limits of rows and bytes reach; a message larger than the limit goes alone.  The last part locks exactly these and
 -- returns them.  All of it sees one snapshot: where fewer rows come back than fit counted, another session holds the missing ones, and
 -- the caller has to hold back the later messages of their aggregates.
 --
@@ -15,33 +17,29 @@
 -- $5 rows at most                             $6 bytes at most      $7 text bytes expected of one stored byte of a compressed payload
 -- $8, $9 transactions that were in progress when near was passed, and above which id theirs lie       $10 ids of batches that are open, NULL for none
 WITH bounds AS MATERIALIZED (
-  SELECT least($1::int8, (SELECT min(o.low)
-                          FROM unnest($8::xid8[], $9::int8[]) AS o (xid, low)
-                          WHERE pg_visible_in_snapshot(o.xid, pg_current_snapshot()))) AS start_id,
-         pg_current_snapshot()::text || ':' || pg_current_xact_id()::text AS snapshot
+  :bounds
 ), look AS MATERIALIZED (
-  SELECT m.id, :look_bytes AS bytes
+  SELECT m.id, :estimated_bytes AS bytes, :is_large AS is_large, m.payload:stored_headers
   FROM :table m
   WHERE :claimable AND m.id > (SELECT start_id FROM bounds)
     :not_in_flight
   ORDER BY m.id
   LIMIT $5::int8
-), looked AS MATERIALIZED (
-  SELECT min(l.id) AS first_id, max(l.id) AS last_id, count(*)::int4 AS n, coalesce(sum(l.bytes), 0) AS bytes
-  FROM look l
-), cut AS MATERIALIZED ( -- read only when not everything fits; a message larger than the limit goes alone
-  SELECT max(s.id) AS last_id, count(*)::int4 AS n
-  FROM (
-    SELECT l.id, sum(l.bytes) OVER w AS total_bytes, row_number() OVER w AS nth
-    FROM look l
-    WINDOW w AS (ORDER BY l.id ROWS UNBOUNDED PRECEDING)
-  ) s
-  WHERE s.total_bytes <= $6::int8 OR s.nth = 1
+), counted AS (
+  SELECT m.*, count(*) FILTER (WHERE m.is_large) OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING) AS large_nth
+  FROM look m
+), sized AS (
+  SELECT m.id, CASE WHEN m.is_large THEN :exact_bytes ELSE m.bytes END AS bytes
+  FROM counted m
+  WHERE m.large_nth <= :large_max
+), summed AS MATERIALIZED (
+  SELECT s.id, sum(s.bytes) OVER w AS total_bytes, row_number() OVER w AS nth
+  FROM sized s
+  WINDOW w AS (ORDER BY s.id ROWS UNBOUNDED PRECEDING)
 ), fit AS MATERIALIZED (
-  SELECT l.first_id, l.n AS looked_n,
-         CASE WHEN l.bytes <= $6::int8 THEN l.last_id ELSE (SELECT last_id FROM cut) END AS last_id,
-         CASE WHEN l.bytes <= $6::int8 THEN l.n ELSE (SELECT n FROM cut) END AS fit_n
-  FROM looked l
+  SELECT min(s.id) AS first_id, max(s.id) AS last_id, count(*)::int4 AS fit_n, (SELECT count(*)::int4 FROM look) AS looked_n
+  FROM summed s
+  WHERE s.total_bytes <= $6::int8 OR s.nth = 1
 )
 SELECT m.tableoid, m.ctid, m.id::int8, m.message_id::text, m.aggregate_type::text, m.aggregate_id::text, m.event_type::text,
        m.payload::text, :attempts, m.created_at::timestamptz, :lane_hash, :aggregate_key, :compressed_bytes,

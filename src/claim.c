@@ -17,6 +17,8 @@ const Oid claim_param_types[CLAIM_PARAMS_MAX] = {[2] = INT4_ARRAY, [3] = INT8_AR
 
 static const char *const claim_names[CLAIM_FORMS_N] = {"claim_0", "claim_1", "claim_2", "claim_3",
                                                        "claim_4", "claim_5", "claim_6", "claim_7"};
+static const char *const simple_names[CLAIM_FORMS_N] = {"simple_0", "simple_1", "simple_2", "simple_3",
+                                                        "simple_4", "simple_5", "simple_6", "simple_7"};
 static const char *const probe_names[PROBE_FORMS_N] = {"probe_0", "probe_1", "probe_2", "probe_3"};
 
 unsigned claim_form(const struct claim *claim) {
@@ -59,10 +61,10 @@ static struct pg_step step_of(const char *name, const struct claim_params *param
                           .is_binary_result = true};
 }
 
-struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form) {
+struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form, bool is_simple) {
   return (struct pg_step){.kind = PG_PREPARE,
-                          .name = claim_names[form],
-                          .sql = table->claim[form],
+                          .name = is_simple ? simple_names[form] : claim_names[form],
+                          .sql = is_simple ? table->claim_simple[form] : table->claim[form],
                           .params_n = CLAIM_PARAMS_MAX,
                           .types = claim_param_types};
 }
@@ -88,7 +90,7 @@ struct pg_step claim_step_claim(const struct claim *claim, struct claim_params *
   add_array(params, claim->xids);
   add_array(params, claim->lows);
   add_array(params, claim->in_flight);
-  return step_of(claim_names[claim_form(claim)], params);
+  return step_of(claim->is_simple ? simple_names[claim_form(claim)] : claim_names[claim_form(claim)], params);
 }
 
 struct pg_step claim_step_passed(const struct claim *claim, int64_t last_id, struct claim_params *params) {

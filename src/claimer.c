@@ -32,8 +32,9 @@ struct claimer {
   int held_n;
   struct settle *settle;
   struct settle_prepared prepared;
-  bool is_claim_prepared[CLAIM_FORMS_N];
+  bool is_claim_prepared[2][CLAIM_FORMS_N]; /* careful, simple */
   bool is_probe_prepared[PROBE_FORMS_N];
+  bool was_redone;
   struct claim claim;    /* under way: kept for the look at what was passed over */
   bool has_asked_leaves; /* CLAIMER_LOOKING: what was asked */
   bool has_asked_held;
@@ -55,7 +56,7 @@ static bool is_move_legal(enum claimer_state from, enum claimer_state to) {
   case CLAIMER_READY:
     return to == CLAIMER_SYNCING || to == CLAIMER_PROBING || to == CLAIMER_CLAIMING || to == CLAIMER_TOUCHING;
   case CLAIMER_CLAIMING:
-    return to == CLAIMER_LOOKING || to == CLAIMER_OPEN;
+    return to == CLAIMER_CLAIMING || to == CLAIMER_LOOKING || to == CLAIMER_OPEN;
   case CLAIMER_LOOKING:
     return to == CLAIMER_OPEN || to == CLAIMER_READY;
   case CLAIMER_OPEN:
@@ -237,21 +238,29 @@ int claimer_probe(struct claimer *claimer, const struct claim *claim, int64_t no
   return request(claimer, steps, n, now_us, err);
 }
 
-int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
+static int send_claim(struct claimer *claimer, bool is_again, int64_t now_us, struct err *err) {
+  const struct claim *claim = &claimer->claim;
   struct claim_params params;
-  claimer->claim = *claim;
-  claimer->held_n = 0;
-  struct pg_step steps[3];
+  struct pg_step steps[4];
   int n = 0;
-  unsigned form = claim_form(claim);
-  if (!claimer->is_claim_prepared[form]) {
-    steps[n++] = claim_step_prepare_claim(claimer->table, form);
-    claimer->is_claim_prepared[form] = true; /* if it fails, the session is closed */
+  bool *is_prepared = &claimer->is_claim_prepared[claim->is_simple][claim_form(claim)];
+  if (is_again) {
+    steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "ROLLBACK"};
+  }
+  if (!*is_prepared) {
+    steps[n++] = claim_step_prepare_claim(claimer->table, claim_form(claim), claim->is_simple);
+    *is_prepared = true; /* if it fails, the session is closed */
   }
   steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "BEGIN"};
   steps[n++] = claim_step_claim(claim, &params);
   set_state(claimer, CLAIMER_CLAIMING);
   return request(claimer, steps, n, now_us, err);
+}
+
+int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err) {
+  claimer->claim = *claim;
+  claimer->held_n = 0;
+  return send_claim(claimer, false, now_us, err);
 }
 
 static int send_settle(struct claimer *claimer, int64_t now_us, struct err *err) {
@@ -314,7 +323,7 @@ static int append_unknown_leaves(struct claimer *claimer, int *unknown_n, bool i
 
 /* In the claim's transaction: asks for names of partitions met for the first time and for the rows that were passed over.  An empty
  * claim's transaction ends here.  1 when it sent something, 0 when there was no need. */
-static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *err) {
+static int look(struct claimer *claimer, int64_t now_us, struct err *err) {
   const struct batch *batch = claimer->batch;
   int unknown_n = 0;
   struct claim_params params;
@@ -324,7 +333,8 @@ static int look(struct claimer *claimer, int fit_n, int64_t now_us, struct err *
     return -1;
   }
   claimer->has_asked_leaves = unknown_n > 0;
-  claimer->has_asked_held = batch->n > 0 ? batch->n < fit_n : claimer->claim.is_probed;
+  claimer->has_asked_held =
+      batch->n > 0 ? batch->n < batch->fit_n : claimer->claim.is_probed && !claimer->claim.is_simple;
   buf_reset(&claimer->params);
   if (claimer->has_asked_leaves && (pgarray_begin(&claimer->params, PGARRAY_OID, unknown_n, err) != 0 ||
                                     append_unknown_leaves(claimer, &unknown_n, false, err) != 0)) {
@@ -376,16 +386,40 @@ static enum claimer_event end_of_claim(struct claimer *claimer) {
   return CLAIMER_EV_EMPTY;
 }
 
+/* The simple claim did not do: its transaction is given up, and the careful one is asked the same. */
+static enum claimer_event claim_again(struct claimer *claimer, int64_t now_us, struct err *err) {
+  claimer->was_redone = true;
+  claimer->claim.is_simple = false;
+  return send_claim(claimer, true, now_us, err) == 0 ? CLAIMER_EV_NONE : CLAIMER_EV_LOST;
+}
+
+/* Are all rows of a simple claim's result within their share of the bytes? */
+static bool do_all_fit(const PGresult *result) {
+  for (int row = 0; row < PQntuples(result); row++) {
+    if (pg_get_int32(result, row, COL_FIT_N) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 static enum claimer_event on_claimed(struct claimer *claimer, int64_t now_us, struct err *err) {
-  PGresult *result = pg_take_result(claimer->pg, pg_reply(claimer->pg)->n - 1);
+  const struct pg_reply *reply = pg_reply(claimer->pg);
+  if (claimer->claim.is_simple && !do_all_fit(reply->results[reply->n - 1])) {
+    return claim_again(claimer, now_us, err);
+  }
+  PGresult *result = pg_take_result(claimer->pg, reply->n - 1);
   if (batch_new(&result, claimer->cfg->lanes_n, &claimer->batch, err) != 0) {
     claimer_close(claimer);
     return CLAIMER_EV_LOST;
   }
   struct batch *batch = claimer->batch;
   batch->claimed_us = now_us;
-  int fit_n = batch->n > 0 ? pg_get_int32(batch->result, 0, COL_FIT_N) : 0;
-  switch (look(claimer, fit_n, now_us, err)) {
+  /* A simple claim passes nothing over. */
+  bool is_careful = !claimer->claim.is_simple && batch->n > 0;
+  batch->looked_n = is_careful ? pg_get_int32(batch->result, 0, COL_LOOKED_N) : batch->n;
+  batch->fit_n = is_careful ? pg_get_int32(batch->result, 0, COL_FIT_N) : batch->n;
+  switch (look(claimer, now_us, err)) {
   case 0:
     return end_of_claim(claimer);
   case 1:
@@ -452,6 +486,9 @@ static enum claimer_event on_settled(struct claimer *claimer, const struct pg_re
 static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, struct err *err) {
   const struct pg_reply *reply = pg_reply(claimer->pg);
   if (reply->is_failed) {
+    if (claimer->state == CLAIMER_CLAIMING && claimer->claim.is_simple && pg_is_row_locked(&reply->err)) {
+      return claim_again(claimer, now_us, err);
+    }
     *err = reply->err;
     claimer_close(claimer);
     return CLAIMER_EV_LOST;
@@ -504,6 +541,12 @@ enum claimer_event claimer_drive(struct claimer *claimer, int64_t now_us, struct
     return CLAIMER_EV_LOST;
   }
   return CLAIMER_EV_NONE;
+}
+
+bool claimer_take_was_redone(struct claimer *claimer) {
+  bool was_redone = claimer->was_redone;
+  claimer->was_redone = false;
+  return was_redone;
 }
 
 struct batch *claimer_take_batch(struct claimer *claimer) {

@@ -102,12 +102,13 @@ struct coordinator {
   int claiming; /* index of the seat that claims or probes; -1: none */
   int64_t epoch;
   int64_t seq;
-  struct horizon *horizon; /* how far the claims of this epoch have come */
-  struct buf in_flight;    /* int8[] of the open batches' ids */
-  bool is_caught_up;       /* the last claim found less than a whole batch */
-  bool is_woken;           /* rows were committed since the last claim or probe was sent */
-  bool is_probed;          /* the probe of this poll found something */
-  bool is_epoch_told;      /* the publishers know of this epoch */
+  struct horizon *horizon;   /* how far the claims of this epoch have come */
+  struct buf in_flight;      /* int8[] of the open batches' ids */
+  bool is_caught_up;         /* the last claim found less than a whole batch */
+  int64_t simple_allowed_us; /* until then claims are careful ones */
+  bool is_woken;             /* rows were committed since the last claim or probe was sent */
+  bool is_probed;            /* the probe of this poll found something */
+  bool is_epoch_told;        /* the publishers know of this epoch */
   int64_t next_poll_us;
   int64_t sweep_started_us; /* 0: the sweep's first answer has been seen */
   int64_t sweep_cost_us;    /* of the last one, as far as that is credible */

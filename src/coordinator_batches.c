@@ -20,6 +20,9 @@
 #define SWEEP_GROWTH 4       /* a sweep is believed to cost at most so many times what the one before did, */
 #define SWEEP_CHEAP_US 10000 /* and this */
 #define SWEEP_EVERY_US 10000000
+/* After a row that was locked by another session or too large for a simple claim, for so long all claims are careful ones.  PostgreSQL logs an error
+ * for each try that met a lock. */
+#define CAREFUL_US (60 * INT64_C(1000000))
 #define OLD_US 5000000   /* no INSERT waits so long between drawing its id and writing */
 #define PRINTED_FIRST 64 /* text bytes of one stored byte of a compressed payload, before any was seen */
 #define PRINTED_LEAST 4
@@ -81,7 +84,7 @@ static int fill_in_flight(struct coordinator *c, struct err *err) {
   return n;
 }
 
-static int fill_claim(struct coordinator *c, struct claim *claim, struct err *err) {
+static int fill_claim(struct coordinator *c, struct claim *claim, int64_t now_us, struct err *err) {
   int in_flight_n = fill_in_flight(c, err);
   if (in_flight_n < 0) {
     return -1;
@@ -96,6 +99,7 @@ static int fill_claim(struct coordinator *c, struct claim *claim, struct err *er
                           .rows_n = c->cfg->batch_n,
                           .bytes = c->cfg->max_batch_bytes,
                           .printed_per_stored = c->printed_per_stored > 0 ? c->printed_per_stored : PRINTED_FIRST,
+                          .is_simple = now_us >= c->simple_allowed_us,
                           .is_probed = c->is_probed};
   return held_back_param(c->held_back, &claim->held_back, err);
 }
@@ -105,7 +109,7 @@ static void send_claim(struct coordinator *c, int index, int64_t now_us) {
   struct err err = ERR_INIT;
   struct claim claim;
   struct seat *seat = &c->seats[index];
-  int rc = fill_claim(c, &claim, &err);
+  int rc = fill_claim(c, &claim, now_us, &err);
   if (rc == 0) {
     seat->sent_us = now_us;
     c->claiming = index;
@@ -269,9 +273,6 @@ static void note_horizon(struct coordinator *c, const struct batch *batch, int64
 static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   struct seat *seat = &c->seats[index];
   struct batch *batch = claimer_take_batch(seat->claimer);
-  const struct msg *first = &batch->msgs[0];
-  int looked_n = batch_int32(batch, first, COL_LOOKED_N);
-  int fit_n = batch_int32(batch, first, COL_FIT_N);
   seat->batch = batch;
   seat->is_lost = false;
   batch->epoch = c->epoch;
@@ -279,7 +280,7 @@ static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   for (int i = 0; i < batch->n; i++) {
     assert(c->lanes[batch->msgs[i].lane].state == OWNED_ACTIVE || c->lanes[batch->msgs[i].lane].state == OWNED_LOST);
   }
-  c->is_caught_up = looked_n < c->cfg->batch_n && fit_n == looked_n;
+  c->is_caught_up = batch->looked_n < c->cfg->batch_n && batch->fit_n == batch->looked_n;
   note_horizon(c, batch, now_us);
   c->next_poll_us = seat->sent_us + c->cfg->poll_interval_ms * 1000;
   hold_back_locked(c, index, now_us);
@@ -444,6 +445,9 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
   struct seat *seat = &c->seats[index];
   if (c->claiming == index && event != CLAIMER_EV_NONE) {
     c->claiming = -1;
+    if (claimer_take_was_redone(seat->claimer)) {
+      c->simple_allowed_us = now_us + CAREFUL_US;
+    }
     end_sweep(c, event != CLAIMER_EV_LOST, now_us);
   }
   switch (event) {

@@ -82,6 +82,10 @@ static void fill_from_result(const PGresult *result, struct err *err) {
           detail != NULL && is_detail_safe ? detail : "", hint != NULL ? " - " : "", hint != NULL ? hint : "");
 }
 
+bool pg_is_row_locked(const struct err *err) {
+  return strcmp(err->code, "55P03") == 0;
+}
+
 /* A failed connection has no PGresult: the SQLSTATE is in the verbose text, "FATAL:  28P01: password ...".  The word before it is
  * translated by the server, the form is not. */
 static bool find_sqlstate(const char *text, char out[6]) {

@@ -16,8 +16,10 @@
 #include "outboxd/log.h"
 #include "outboxd/sql.h"
 
-/* A payload stored in at least so many bytes is measured exactly before it is claimed; below, its size is estimated. */
+/* A payload stored compressed in at least so many bytes is measured exactly before a careful claim, but only so many of them at a time; the size of
+ * the others is estimated. */
 #define EXACT_FROM_BYTES "8192"
+#define LARGE_MAX "64"
 /* What an uncompressed payload may grow by when it is printed: numbers and escapes of jsonb. */
 #define PRINTED_PER_STORED "2"
 /* What is kept of a message's error. */
@@ -123,24 +125,27 @@ static void text_of(const bool is_nullable[], const char *name, char *out, size_
   (void)snprintf(out, n, may_be_null(is_nullable, name) ? "coalesce(m.%s::text, '')" : "m.%s::text", name);
 }
 
+#define VARS_MAX 20
+
 /* Expands a statement with the parts of the lists in form (CLAIM_IN_LANES and so on); vars: what they and the statement are made of. */
 static int make_form(const char *text, const struct sql_var *vars, unsigned form, char **out, struct err *err) {
-  enum { IN_LANES, NOT_HELD_BACK, NOT_IN_FLIGHT, CLAIMABLE, OF_FORM_N };
+  enum { IN_LANES, NOT_HELD_BACK, NOT_IN_FLIGHT, BOUNDS, CLAIMABLE, OF_FORM_N };
   const struct sql_var none[] = {{NULL, NULL}};
-  struct sql_var all[OF_FORM_N + 16] = {
-      {"in_lanes", NULL}, {"not_held_back", NULL}, {"not_in_flight", NULL}, {"claimable", NULL}};
+  struct sql_var all[OF_FORM_N + VARS_MAX + 1] = {
+      {"in_lanes", NULL}, {"not_held_back", NULL}, {"not_in_flight", NULL}, {"bounds", NULL}, {"claimable", NULL}};
   char *parts[OF_FORM_N] = {NULL};
   int rc = -1;
   int n = OF_FORM_N;
   for (const struct sql_var *var = vars; var->name != NULL; var++) {
-    assert(n < OF_FORM_N + 15);
+    assert(n < OF_FORM_N + VARS_MAX);
     all[n++] = *var;
   }
   if (sql_expand((form & CLAIM_IN_LANES) != 0 ? embed_claimable_lanes_sql : "", vars, &parts[IN_LANES], err) != 0 ||
       sql_expand((form & CLAIM_NOT_HELD_BACK) != 0 ? embed_claimable_held_back_sql : "", vars, &parts[NOT_HELD_BACK],
                  err) != 0 ||
       sql_expand((form & CLAIM_NOT_IN_FLIGHT) != 0 ? embed_claim_in_flight_sql : "", none, &parts[NOT_IN_FLIGHT],
-                 err) != 0) {
+                 err) != 0 ||
+      sql_expand(embed_claim_bounds_sql, none, &parts[BOUNDS], err) != 0) {
     goto out;
   }
   for (int part = IN_LANES; part < CLAIMABLE; part++) {
@@ -158,6 +163,22 @@ out:
   return rc;
 }
 
+/* The text for the payload, and joined to it for the headers; every %s of it is a column's name, at most three. */
+static void for_columns(const char *text, const char *joint, bool has_headers, char *out, size_t n) {
+  static const char *const names[] = {"payload", "headers"};
+  size_t used = (size_t)snprintf(out, n, "(");
+  for (int i = 0; i < (has_headers ? 2 : 1); i++) {
+    used += (size_t)snprintf(out + used, n - used, "%s", i > 0 ? joint : "");
+    for (const char *p = text; *p != '\0'; p++) {
+      bool is_name = p[0] == '%' && p[1] == 's';
+      used += (size_t)snprintf(out + used, n - used, is_name ? "%s" : "%.1s", is_name ? names[i] : p);
+      p += is_name;
+    }
+  }
+  used += (size_t)snprintf(out + used, n - used, ")");
+  assert(used < n);
+}
+
 /* The statements' variable parts.  Two sizes of a payload: a bound before it is read, and what it takes compressed. */
 static int make_statements(struct table *table, const struct cfg *cfg, const bool is_nullable[], struct err *err) {
   char type[64];
@@ -165,28 +186,31 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
   char hash[160];
   char key[320];
   char lane[256];
-  char look[1024];
   text_of(is_nullable, "aggregate_type", type, sizeof type);
   text_of(is_nullable, "aggregate_id", id, sizeof id);
   /* "C" makes equal what is equal byte for byte; for the usual collations it changes nothing. */
   (void)snprintf(hash, sizeof hash, "hashtextextended(%s COLLATE \"C\", 0)", id);
   (void)snprintf(key, sizeof key, "hashtextextended(%s COLLATE \"C\", %s)", type, hash);
   (void)snprintf(lane, sizeof lane, "((%s %% %d + %d) %% %d)::int4", hash, cfg->lanes_n, cfg->lanes_n, cfg->lanes_n);
-  const char *one_look =
-      "CASE WHEN pg_column_size(m.%s) >= " EXACT_FROM_BYTES " THEN octet_length(m.%s::text)"
-      " WHEN pg_column_compression(m.%s) IS NULL THEN coalesce(pg_column_size(m.%s), 0) * " PRINTED_PER_STORED
+  /* Of one column: a bound before it is read, whether that is too rough, and the exact size, which costs printing it. */
+  static const char one_estimate[] =
+      "CASE WHEN pg_column_compression(m.%s) IS NULL THEN coalesce(pg_column_size(m.%s), 0) * " PRINTED_PER_STORED
       " ELSE pg_column_size(m.%s) * $7::int4 END";
-  char headers_look[512] = "";
-  char payload_look[512];
-  /* The formats are literals of this function; both take the column's name five times. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-  (void)snprintf(payload_look, sizeof payload_look, one_look, "payload", "payload", "payload", "payload", "payload");
+  static const char one_large[] =
+      "coalesce(pg_column_size(m.%s) >= " EXACT_FROM_BYTES " AND pg_column_compression(m.%s) IS NOT NULL, false)";
+  static const char one_exact[] = "coalesce(octet_length(m.%s::text), 0)";
+  char estimated[512];
+  char large[512];
+  char exact[160];
+  char fits[600];
+  char fitting_headers[700] = "";
+  for_columns(one_estimate, " + ", table->has_headers, estimated, sizeof estimated);
+  for_columns(one_large, " OR ", table->has_headers, large, sizeof large);
+  for_columns(one_exact, " + ", table->has_headers, exact, sizeof exact);
+  (void)snprintf(fits, sizeof fits, "(%s <= $6::int8 / $5::int8)", estimated);
   if (table->has_headers) {
-    (void)snprintf(headers_look, sizeof headers_look, one_look, "headers", "headers", "headers", "headers", "headers");
+    (void)snprintf(fitting_headers, sizeof fitting_headers, ", CASE WHEN %s THEN m.headers::text END", fits);
   }
-#pragma GCC diagnostic pop
-  (void)snprintf(look, sizeof look, "(%s%s%s)", payload_look, table->has_headers ? " + " : "", headers_look);
 
   const char *attempts = may_be_null(is_nullable, "attempts") ? "coalesce(m.attempts, 0)::int4" : "m.attempts::int4";
   const struct sql_var vars[] = {
@@ -195,7 +219,13 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
       {"lane", lane},
       {"lane_hash", hash},
       {"aggregate_key", key},
-      {"look_bytes", look},
+      {"estimated_bytes", estimated},
+      {"is_large", large},
+      {"exact_bytes", exact},
+      {"large_max", LARGE_MAX},
+      {"fits", fits},
+      {"stored_headers", table->has_headers ? ", m.headers" : ""},
+      {"fitting_headers", fitting_headers},
       {"compressed_bytes",
        "(CASE WHEN pg_column_compression(m.payload) IS NULL THEN 0 ELSE pg_column_size(m.payload) END)"},
       {"headers", table->has_headers ? ", m.headers::text" : ""},
@@ -203,6 +233,7 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
   };
   for (unsigned form = 0; form < CLAIM_FORMS_N; form++) {
     if (make_form(embed_claim_sql, vars, form, &table->claim[form], err) != 0 ||
+        make_form(embed_claim_simple_sql, vars, form, &table->claim_simple[form], err) != 0 ||
         (form < PROBE_FORMS_N && make_form(embed_probe_sql, vars, form, &table->probe[form], err) != 0)) {
       return -1;
     }
@@ -340,6 +371,7 @@ void table_free(struct table *table) {
   free(table->database);
   for (int form = 0; form < CLAIM_FORMS_N; form++) {
     free(table->claim[form]);
+    free(table->claim_simple[form]);
   }
   for (int form = 0; form < PROBE_FORMS_N; form++) {
     free(table->probe[form]);

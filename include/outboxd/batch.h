@@ -31,11 +31,11 @@ enum batch_column {
   COL_LANE_HASH,     /* int8: hash of aggregate_id; lane = hash mod lanes */
   COL_AGGREGATE_KEY, /* int8: hash of (aggregate_type, aggregate_id); equal for equal aggregates */
   COL_COMPRESSED,    /* int4: stored bytes of a compressed payload, else 0 */
-  COL_LOOKED_N,      /* int4: pending messages the claim looked at */
-  COL_FIT_N,         /* int4: how many of them were within the limits and should have been locked */
-  COL_NOW,           /* timestamptz: the database's clock at the claim */
-  COL_SNAPSHOT, /* text of the claim's snapshot and its own transaction (horizon.h); NULL but in the first row that fit */
-  COL_HEADERS   /* only when the table has the column */
+  COL_LOOKED_N,      /* int4: pending messages the claim looked at; 0 from a simple one */
+  COL_FIT_N, /* int4: how many of them were within the limits and should have been locked; from a simple one whether this row is */
+  COL_NOW, /* timestamptz: the database's clock at the claim */
+  COL_SNAPSHOT, /* text of the claim's snapshot and its own transaction (horizon.h); may be NULL but in the first row that fit */
+  COL_HEADERS /* only when the table has the column */
 };
 
 enum outcome {
@@ -66,6 +66,8 @@ struct batch {
   int64_t epoch;
   int64_t seq; /* claim order within the process, from 1 */
   int n;
+  int looked_n;     /* pending messages the claim looked at: as many as it may take, or all there were */
+  int fit_n;        /* how many of them it should have returned: a missing one is held by another session */
   struct msg *msgs; /* grouped by lane, in id order within a lane */
   int runs_n;
   struct run *runs;

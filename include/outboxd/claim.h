@@ -35,7 +35,9 @@ struct claim {
   int rows_n;
   int64_t bytes;
   int printed_per_stored; /* text bytes expected of one stored byte of a compressed payload */
-  bool is_probed;         /* something was seen pending: if nothing can be locked, find out what is held by others */
+  bool
+      is_simple; /* the usual, quicker statement; the claimer makes the claim again with the careful one where that does not do */
+  bool is_probed; /* something was seen pending: if nothing can be locked, find out what is held by others */
 };
 
 #define CLAIM_PARAMS_MAX 10
@@ -57,7 +59,7 @@ extern const Oid claim_param_types[CLAIM_PARAMS_MAX];
 unsigned claim_form(const struct claim *claim);
 
 /* Prepares a form of the claim or the probe. */
-struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form);
+struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form, bool is_simple);
 struct pg_step claim_step_prepare_probe(const struct table *table, unsigned form);
 
 /* Each fills *params and returns the step that executes the statement, which the session has prepared. */

@@ -37,6 +37,7 @@ struct table {
   bool has_headers;
   int error_chars;            /* what last_error takes, at most 1,000 */
   char *claim[CLAIM_FORMS_N]; /* SQL of sql/claim.sql and so on */
+  char *claim_simple[CLAIM_FORMS_N];
   char *probe[PROBE_FORMS_N];
   char *passed;
   char *locked;
