@@ -28,7 +28,7 @@ SAN ?=
 WERROR ?=
 DEPS ?= yes
 T ?=
-JOBS ?= 2
+JOBS ?= 3
 LINT_JOBS ?= 2
 
 .DELETE_ON_ERROR:

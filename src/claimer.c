@@ -486,7 +486,10 @@ static enum claimer_event on_settled(struct claimer *claimer, const struct pg_re
 static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, struct err *err) {
   const struct pg_reply *reply = pg_reply(claimer->pg);
   if (reply->is_failed) {
-    if (claimer->state == CLAIMER_CLAIMING && claimer->claim.is_simple && pg_is_row_locked(&reply->err)) {
+    /* lock_timeout, which has the same SQLSTATE, comes after half the session timeout. */
+    bool is_at_once = now_us - claimer->last_sent_us < claimer->cfg->session_timeout_ms * 1000 / 2;
+    if (claimer->state == CLAIMER_CLAIMING && claimer->claim.is_simple && is_at_once &&
+        pg_is_lock_refused(&reply->err)) {
       return claim_again(claimer, now_us, err);
     }
     *err = reply->err;

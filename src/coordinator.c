@@ -492,6 +492,7 @@ int coordinator_start(const struct cfg *cfg, struct table *table, struct publish
   c->abort = abort;
   c->finished = finished;
   c->claiming = -1;
+  c->known_id = INT64_MIN;
   c->dead_check_us = INT64_MAX;
   c->sweep_due_us = INT64_MAX;
   c->lease_backoff = (struct backoff){.first_ms = RECONNECT_FIRST_MS, .max_ms = RECONNECT_MAX_MS};

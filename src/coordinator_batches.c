@@ -101,7 +101,9 @@ static int fill_claim(struct coordinator *c, struct claim *claim, int64_t now_us
                           .printed_per_stored = c->printed_per_stored > 0 ? c->printed_per_stored : PRINTED_FIRST,
                           .is_simple = now_us >= c->simple_allowed_us,
                           .is_probed = c->is_probed};
-  return held_back_param(c->held_back, &claim->held_back, err);
+  /* Ahead of where the claims have been, the rows of aggregates held back are few: on_claimed leaves them out one by one.  The list may be long, and
+   * PostgreSQL makes a table of it for each claim. */
+  return horizon_near(c->horizon) < c->known_id ? held_back_param(c->held_back, &claim->held_back, err) : 0;
 }
 
 /* Sends a claim, or the cheaper probe when the last claim found less than a batch. */
@@ -253,6 +255,18 @@ static void learn_sizes(struct coordinator *c, const struct batch *batch) {
   }
 }
 
+/* The messages of aggregates that are held back stay pending; the next sweep that comes after their release finds them.  True when that is all of them. */
+static bool withhold_held_back(const struct coordinator *c, struct batch *batch) {
+  int withheld_n = 0;
+  for (int i = 0; i < batch->n; i++) {
+    if (batch->msgs[i].outcome == OUTCOME_NONE && held_back_has(c->held_back, batch->msgs[i].key)) {
+      batch_set_outcome(&batch->msgs[i], OUTCOME_WITHHELD, NULL);
+    }
+    withheld_n += batch->msgs[i].outcome == OUTCOME_WITHHELD;
+  }
+  return withheld_n == batch->n;
+}
+
 static void note_horizon(struct coordinator *c, const struct batch *batch, int64_t now_us) {
   struct err err = ERR_INIT;
   struct msg last = {.row = batch->n - 1}; /* rows are in id order */
@@ -290,7 +304,10 @@ static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   c->stats.batches_n++;
   histogram_record(&c->claim_time, now_us - seat->sent_us);
   pthread_mutex_unlock(&c->stats_mutex);
-  dispatch(c, batch);
+  batch->is_untouched = withhold_held_back(c, batch);
+  if (!batch->is_untouched) {
+    dispatch(c, batch);
+  }
 }
 
 /* Nothing came back: everything is done, or all of it is held by others and the next claim goes on behind. */
@@ -484,7 +501,12 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     return;
   }
   case CLAIMER_EV_GIVEN_BACK:
-    end_unsettled(c, seat);
+    if (seat->batch->is_untouched) {
+      count_batch(c, seat->batch, true);
+      batch_unref(&seat->batch);
+    } else {
+      end_unsettled(c, seat);
+    }
     return;
   case CLAIMER_EV_LOST:
     c->is_probed = false;

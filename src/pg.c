@@ -82,7 +82,7 @@ static void fill_from_result(const PGresult *result, struct err *err) {
           detail != NULL && is_detail_safe ? detail : "", hint != NULL ? " - " : "", hint != NULL ? hint : "");
 }
 
-bool pg_is_row_locked(const struct err *err) {
+bool pg_is_lock_refused(const struct err *err) {
   return strcmp(err->code, "55P03") == 0;
 }
 

@@ -74,6 +74,7 @@ struct batch {
   int64_t claimed_us; /* clock_now_us when the claim's reply was in */
   int64_t db_now_us;  /* COL_NOW, microseconds since 1970 */
   int parts_open_n;   /* coordinator only: publishers that have not answered yet */
+  bool is_untouched;  /* coordinator only: all of it is held back, no publisher has it */
   bool is_given_back; /* coordinator only: to be rolled back instead of settled */
   _Atomic int refs_n;
 };
