@@ -15,15 +15,20 @@
 
 const Oid claim_param_types[CLAIM_PARAMS_MAX] = {[2] = INT4_ARRAY, [3] = INT8_ARRAY, [9] = INT8_ARRAY};
 
-static const char *const claim_names[CLAIM_FORMS_N] = {"claim_0", "claim_1", "claim_2", "claim_3",
-                                                       "claim_4", "claim_5", "claim_6", "claim_7"};
-static const char *const simple_names[CLAIM_FORMS_N] = {"simple_0", "simple_1", "simple_2", "simple_3",
-                                                        "simple_4", "simple_5", "simple_6", "simple_7"};
+#define FEW_N 64 /* so many ids are compared one by one; of more, PostgreSQL makes a hash table in each partition */
+
+static const char *const claim_names[CLAIM_FORMS_N] = {"claim_0", "claim_1", "claim_2",  "claim_3",
+                                                       "claim_4", "claim_5", "claim_6",  "claim_7",
+                                                       "claim_8", "claim_9", "claim_10", "claim_11"};
+static const char *const simple_names[CLAIM_FORMS_N] = {"simple_0", "simple_1", "simple_2",  "simple_3",
+                                                        "simple_4", "simple_5", "simple_6",  "simple_7",
+                                                        "simple_8", "simple_9", "simple_10", "simple_11"};
 static const char *const probe_names[PROBE_FORMS_N] = {"probe_0", "probe_1", "probe_2", "probe_3"};
 
 unsigned claim_form(const struct claim *claim) {
+  unsigned of_in_flight = claim->in_flight_n <= FEW_N ? CLAIM_NOT_FEW_IN_FLIGHT : CLAIM_NOT_IN_FLIGHT;
   return (claim->lanes != NULL ? CLAIM_IN_LANES : 0U) | (claim->held_back != NULL ? CLAIM_NOT_HELD_BACK : 0U) |
-         (claim->in_flight != NULL ? CLAIM_NOT_IN_FLIGHT : 0U);
+         (claim->in_flight != NULL ? of_in_flight : 0U);
 }
 
 static void add_int(struct claim_params *params, int64_t value) {

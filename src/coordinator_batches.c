@@ -95,6 +95,7 @@ static int fill_claim(struct coordinator *c, struct claim *claim, int64_t now_us
                           .xids = horizon_xids(c->horizon),
                           .lows = horizon_lows(c->horizon),
                           .in_flight = in_flight_n > 0 ? &c->in_flight : NULL,
+                          .in_flight_n = in_flight_n,
                           .max_attempts_n = c->cfg->max_attempts_n,
                           .rows_n = c->cfg->batch_n,
                           .bytes = c->cfg->max_batch_bytes,
@@ -162,6 +163,14 @@ void batches_claim(struct coordinator *c, int64_t now_us) {
   int index = batches_free_seat(c);
   if (index >= 0) {
     send_claim(c, index, now_us);
+  }
+}
+
+/* One interval after the last poll was due, not after it was answered. */
+static void plan_poll(struct coordinator *c, int64_t now_us) {
+  int64_t interval_us = c->cfg->poll_interval_ms * 1000;
+  if (c->next_poll_us <= now_us) {
+    c->next_poll_us = c->next_poll_us + interval_us > now_us ? c->next_poll_us + interval_us : now_us + interval_us;
   }
 }
 
@@ -296,7 +305,7 @@ static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   }
   c->is_caught_up = batch->looked_n < c->cfg->batch_n && batch->fit_n == batch->looked_n;
   note_horizon(c, batch, now_us);
-  c->next_poll_us = seat->sent_us + c->cfg->poll_interval_ms * 1000;
+  plan_poll(c, now_us);
   hold_back_locked(c, index, now_us);
   learn_sizes(c, batch);
   pthread_mutex_lock(&c->stats_mutex);
@@ -320,7 +329,7 @@ static void on_empty(struct coordinator *c, int index, int64_t now_us) {
     return;
   }
   c->is_caught_up = true;
-  c->next_poll_us = c->seats[index].sent_us + c->cfg->poll_interval_ms * 1000;
+  plan_poll(c, now_us);
 }
 
 /* -------------------------------------------------------------------------------------------------- outcomes */
@@ -477,7 +486,7 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     c->is_probed = true; /* the claim follows at once */
     return;
   case CLAIMER_EV_NOTHING:
-    c->next_poll_us = seat->sent_us + c->cfg->poll_interval_ms * 1000;
+    plan_poll(c, now_us);
     if (c->cfg->is_until_empty && held_back_n(c->held_back, HELD_LOCKED) == 0 &&
         held_back_n(c->held_back, HELD_FAILED) == 0 && batches_are_none_open(c)) {
       c->is_left_asked = true;

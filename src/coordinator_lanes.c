@@ -292,7 +292,7 @@ int lanes_start_epoch(struct coordinator *c, int64_t now_us, struct err *err) {
   c->known_id = horizon_cursor(c->horizon) > c->known_id ? horizon_cursor(c->horizon) : c->known_id;
   horizon_reset(c->horizon);
   c->is_probed = false;
-  c->next_poll_us = now_us;
+  c->next_poll_us = c->next_poll_us < now_us ? c->next_poll_us : now_us;
   (void)held_back_release_due(c->held_back, now_us);
   return 0;
 }

@@ -143,8 +143,10 @@ static int make_form(const char *text, const struct sql_var *vars, unsigned form
   if (sql_expand((form & CLAIM_IN_LANES) != 0 ? embed_claimable_lanes_sql : "", vars, &parts[IN_LANES], err) != 0 ||
       sql_expand((form & CLAIM_NOT_HELD_BACK) != 0 ? embed_claimable_held_back_sql : "", vars, &parts[NOT_HELD_BACK],
                  err) != 0 ||
-      sql_expand((form & CLAIM_NOT_IN_FLIGHT) != 0 ? embed_claim_in_flight_sql : "", none, &parts[NOT_IN_FLIGHT],
-                 err) != 0 ||
+      sql_expand((form & CLAIM_NOT_IN_FLIGHT) != 0       ? embed_claim_in_flight_sql
+                 : (form & CLAIM_NOT_FEW_IN_FLIGHT) != 0 ? embed_claim_few_in_flight_sql
+                                                         : "",
+                 none, &parts[NOT_IN_FLIGHT], err) != 0 ||
       sql_expand(embed_claim_bounds_sql, none, &parts[BOUNDS], err) != 0) {
     goto out;
   }
@@ -248,7 +250,7 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
       {embed_locked_sql, &table->locked},
   };
   for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
-    if (make_form(statements[i].from, vars, CLAIM_FORMS_N - 1, statements[i].to, err) != 0) {
+    if (make_form(statements[i].from, vars, CLAIM_IN_LANES | CLAIM_NOT_HELD_BACK, statements[i].to, err) != 0) {
       return -1;
     }
   }

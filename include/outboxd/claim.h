@@ -31,6 +31,7 @@ struct claim {
   const struct buf *xids;      /* xid8[] and int8[]: see horizon.h */
   const struct buf *lows;
   const struct buf *in_flight; /* int8[]: ids of the open batches */
+  int in_flight_n;
   int max_attempts_n;
   int rows_n;
   int64_t bytes;

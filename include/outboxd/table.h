@@ -15,8 +15,8 @@
 #include "outboxd/stop.h"
 
 /* Lists that a claim may have to filter by.  Each combination is a statement of its own; a probe knows the first two. */
-enum { CLAIM_IN_LANES = 1, CLAIM_NOT_HELD_BACK = 2, CLAIM_NOT_IN_FLIGHT = 4 };
-#define CLAIM_FORMS_N 8
+enum { CLAIM_IN_LANES = 1, CLAIM_NOT_HELD_BACK = 2, CLAIM_NOT_IN_FLIGHT = 4, CLAIM_NOT_FEW_IN_FLIGHT = 8 };
+#define CLAIM_FORMS_N 12
 #define PROBE_FORMS_N 4
 
 /* A table that holds rows: a partition, or the plain table itself.  Lives, unchanged, as long as the table's description: settles under way point

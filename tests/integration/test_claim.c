@@ -114,10 +114,13 @@ static void test_rows_of_open_batches_are_left_out_though_nobody_holds_them(void
   REQUIRE(pgarray_begin(&in_flight, PGARRAY_INT8, 2, &err) == 0 && pgarray_int8(&in_flight, open_ids[0], &err) == 0 &&
               pgarray_int8(&in_flight, open_ids[1], &err) == 0,
           "%s", err.text);
-  for (int is_simple = 0; is_simple < 2; is_simple++) {
+  for (int form = 0; form < 4; form++) {
+    int is_simple = form % 2;
+    int is_many = form / 2;
     const struct held *held = NULL;
     struct claim claim = claim_of(is_simple != 0);
     claim.in_flight = &in_flight;
+    claim.in_flight_n = is_many != 0 ? 1000 : 2; /* which statement it is */
     struct batch *batch = rig_claim(&rig, &claim);
     assert_int_equal(batch->n, 4);
     assert_int_equal(batch->looked_n, 4);
