@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "db.h"
@@ -127,6 +129,9 @@ static void test_redis_without_aof_killed(void **state) {
       .conninfo = stack->conninfo, .redis_url = stack->redis_url, .expect_pending = 0};
   PGconn *conn = db_open(stack->conninfo);
   (void)state;
+  redisContext *redis = rds_open(stack->redis_url);
+  rds_run(redis, "CONFIG SET appendonly no"); /* what was in the AOF before is deleted already */
+  redisFree(redis);
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   struct relay *relay = relay_start(stack, ARGS("run"));
   struct writer *writer = writer_start(&(struct writer_options){
@@ -156,12 +161,75 @@ static void test_redis_without_aof_killed(void **state) {
   PQfinish(conn);
 }
 
+/* Cuts n bytes off the end of the AOF: of the last file that the manifest names. */
+static void cut_aof(int64_t n) {
+  char path[STACK_PATH_BYTES + 256], line[256], name[128] = "";
+  struct stat stat_of;
+  snprintf(path, sizeof path, "%s/appendonlydir/appendonly.aof.manifest", stack->redis_dir);
+  FILE *manifest = fopen(path, "r");
+  REQUIRE(manifest != NULL, "cannot read %s", path);
+  while (fgets(line, sizeof line, manifest) != NULL) {
+    (void)sscanf(line, "file %127s", name);
+  }
+  fclose(manifest);
+  snprintf(path, sizeof path, "%s/appendonlydir/%s", stack->redis_dir, name);
+  REQUIRE(stat(path, &stat_of) == 0 && truncate(path, stat_of.st_size - n) == 0, "cannot cut %s", path);
+}
+
+/* Redis dies while it writes a script's effects into its AOF: the end of the transaction is missing, so none of it is there after the start.  The
+ * relay, which has heard nothing, sends it again.  Then Redis dies once more. */
+static int64_t die_within_a_write(struct scene *scene, void (*restart)(struct stack *)) {
+  relay_kill(scene->relay);
+  stack_redis_thaw(stack);
+  WAIT_FOR(DRAIN_MS, rds_int(scene->redis, "XLEN outbox:{0}") == SETTLED_N + CLAIMED_N, "the write is not applied");
+  redisFree(scene->redis);
+  stack_redis_kill(stack);
+  cut_aof(100); /* EXEC and a part of the last XADD */
+  restart(stack);
+  scene->redis = rds_open(stack->redis_url);
+  assert_int_equal(rds_int(scene->redis, "XLEN outbox:{0}"), SETTLED_N);
+  scene->relay = start_relay(scene);
+  wait_no_pending(scene->conn, TABLE, 10, DRAIN_MS);
+  assert_int_equal(rds_int(scene->redis, "XLEN outbox:{0}"), SETTLED_N + CLAIMED_N);
+  redisFree(scene->redis);
+  stack_redis_kill(stack);
+  restart(stack);
+  scene->redis = rds_open(stack->redis_url);
+  return rds_int(scene->redis, "XLEN outbox:{0}");
+}
+
+static void test_redis_dies_within_a_write_and_its_aof_is_rewritten(void **state) {
+  (void)state;
+  struct scene scene = begin();
+  assert_int_equal(die_within_a_write(&scene, stack_redis_restart), SETTLED_N + CLAIMED_N);
+  check_require_good(stack, &(struct check_options){.lanes_n = 1});
+  end(&scene);
+}
+
+/* Redis up to 7.0 at least leaves the cut transaction in its AOF, but for the command that was cut itself, and runs it at the next start.  A Redis
+ * without that mistake does not. */
+static void test_redis_dies_within_a_write_and_its_aof_is_not_rewritten(void **state) {
+  static struct check_report report;
+  const struct check_options options = {.conninfo = stack->conninfo, .redis_url = stack->redis_url, .lanes_n = 1};
+  (void)state;
+  struct scene scene = begin();
+  int64_t entries_n = die_within_a_write(&scene, stack_redis_restart_only);
+  bool is_good = check_run(&options, &report);
+  check_print(&options, &report, stdout);
+  assert_int_equal(is_good, entries_n == SETTLED_N + CLAIMED_N);
+  for (int kind = 0; kind < CHECK_KINDS_N; kind++)
+    assert_int_equal(report.found_n[kind], kind == CHECK_DUPLICATE ? entries_n - SETTLED_N - CLAIMED_N : 0);
+  end(&scene);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_journal_deleted_while_the_relay_is_down),
       HARNESS_TEST(test_journal_deleted_when_a_reply_is_lost),
       HARNESS_TEST(test_journal_deleted_while_the_relay_runs),
       HARNESS_TEST(test_redis_without_aof_killed),
+      HARNESS_TEST(test_redis_dies_within_a_write_and_its_aof_is_rewritten),
+      HARNESS_TEST(test_redis_dies_within_a_write_and_its_aof_is_not_rewritten),
   };
-  return HARNESS_RUN(tests, &stack, NULL);
+  return HARNESS_RUN(tests, &stack, &(struct stack_options){.has_aof = true});
 }

@@ -81,6 +81,8 @@ void stack_redis_kill(struct stack *stack);
 void stack_redis_shutdown(struct stack *stack);
 /* Returns when it answers PING again, with the AOF loaded when there is one. */
 void stack_redis_restart(struct stack *stack);
+/* Without what docs/guarantees.md asks for after a crash: that an AOF whose end was cut off is rewritten. */
+void stack_redis_restart_only(struct stack *stack);
 void stack_redis_freeze(struct stack *stack);
 void stack_redis_thaw(struct stack *stack);
 

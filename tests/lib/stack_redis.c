@@ -100,7 +100,59 @@ void stack_redis_shutdown(struct stack *stack) {
   REQUIRE(proc_wait(&stack->redis, 60000), "Redis does not shut down");
 }
 
+/* Does the log behind from say that the end of the AOF was cut off? */
+static bool has_cut_aof(const struct stack *stack, long from) {
+  char log_path[STACK_PATH_BYTES], line[512];
+  bool has_cut = false;
+  stack_print_path(log_path, sizeof log_path, "%s/redis.log", stack->dir);
+  FILE *log = fopen(log_path, "r");
+  REQUIRE(log != NULL && fseek(log, from, SEEK_SET) == 0, "cannot read %s", log_path);
+  while (fgets(line, sizeof line, log) != NULL) {
+    has_cut = has_cut || strstr(line, "Truncating the AOF") != NULL;
+  }
+  fclose(log);
+  return has_cut;
+}
+
+static long log_bytes(const struct stack *stack) {
+  char log_path[STACK_PATH_BYTES];
+  stack_print_path(log_path, sizeof log_path, "%s/redis.log", stack->dir);
+  FILE *log = fopen(log_path, "r");
+  REQUIRE(log != NULL && fseek(log, 0, SEEK_END) == 0, "cannot read %s", log_path);
+  long bytes = ftell(log);
+  fclose(log);
+  return bytes;
+}
+
+/* A new AOF, written from what is in memory. */
+static void rewrite_aof(struct stack *stack) {
+  struct wait wait = wait_begin(READY_MS);
+  redisContext *redis = rds_open(stack->redis_url);
+  redisReply *reply =
+      redisCommand(redis, "BGREWRITEAOF"); /* one may be under way: then it is scheduled, or this one will do */
+  REQUIRE(reply != NULL, "Redis does not answer");
+  freeReplyObject(reply);
+  bool is_done = false;
+  while (!is_done) {
+    reply = rds_cmd(redis, "INFO persistence");
+    is_done = strstr(reply->str, "aof_rewrite_in_progress:0") != NULL &&
+              strstr(reply->str, "aof_rewrite_scheduled:0") != NULL &&
+              strstr(reply->str, "aof_last_bgrewrite_status:ok") != NULL;
+    freeReplyObject(reply);
+    REQUIRE(is_done || wait_next(&wait), "Redis does not rewrite its AOF, see %s/redis.log", stack->dir);
+  }
+  redisFree(redis);
+}
+
 void stack_redis_restart(struct stack *stack) {
+  long from = log_bytes(stack);
+  stack_redis_restart_only(stack);
+  if (has_cut_aof(stack, from)) {
+    rewrite_aof(stack);
+  }
+}
+
+void stack_redis_restart_only(struct stack *stack) {
   struct wait wait = wait_begin(READY_MS);
   do {
     launch(stack);
