@@ -3,7 +3,6 @@
  *
  * 0: done, or stopped after a clean drain; 1: failed; 2: the command line is wrong.
  */
-#include <malloc.h>
 #include <stdio.h>
 
 #include "outboxd/cmd_init.h"
@@ -29,18 +28,8 @@ static int init(const struct cfg *cfg) {
   return cmd_init(cfg, &err) == 0 ? 0 : fail_plainly(&err);
 }
 
-/* Batches come and go all the time.  By default glibc gives what is free at the heap's end back to the kernel at once and asks for it again with the
- * next batch, page by page. */
-static void keep_heap(void) {
-#ifdef __GLIBC__
-  (void)mallopt(M_TRIM_THRESHOLD, 16 * 1024 * 1024);
-  (void)mallopt(M_TOP_PAD, 1024 * 1024);
-#endif
-}
-
 static int run(const struct cfg *cfg) {
   struct err err = ERR_INIT;
-  keep_heap();
   log_setup(cfg->log_level, cfg->log_format);
   int status = relay_run(cfg, &err);
   if (err.class == ERR_NONE) {
