@@ -119,9 +119,9 @@ static const json_t *next_figures(struct relay *relay) {
 /* The largest so far.  A claim, and an answer of Redis, may be in an earlier line than the messages' end. */
 static double most_of(struct relay *relay, const char *name) {
   double most = 0;
-  size_t i;
-  json_t *line;
-  json_array_foreach((json_t *)relay_lines(relay), i, line) {
+  const json_t *lines = relay_lines(relay);
+  for (size_t i = 0; i < json_array_size(lines); i++) {
+    const json_t *line = json_array_get(lines, i);
     if (strcmp(json_string_value(json_object_get(line, "event")), "stats") == 0 && field_of(line, name) > most) {
       most = field_of(line, name);
     }
