@@ -113,19 +113,19 @@ def read_loki(text):
 def expression(text, term):
     """Or of ands of terms and parentheses; term(text) gives (function, rest) or None."""
 
+    def chain(operator, read_part, is_true, rest):
+        part, rest = read_part(rest)
+        parts = [part]
+        while rest.startswith(operator):
+            part, rest = read_part(rest[len(operator):].lstrip())
+            parts.append(part)
+        return (lambda line: is_true(part(line) for part in parts)), rest
+
     def read_or(rest):
-        left, rest = read_and(rest)
-        while rest.startswith("||"):
-            right, rest = read_and(rest[2:].lstrip())
-            left = (lambda a, b: lambda line: a(line) or b(line))(left, right)
-        return left, rest
+        return chain("||", read_and, any, rest)
 
     def read_and(rest):
-        left, rest = read_one(rest)
-        while rest.startswith("&&"):
-            right, rest = read_one(rest[2:].lstrip())
-            left = (lambda a, b: lambda line: a(line) and b(line))(left, right)
-        return left, rest
+        return chain("&&", read_one, all, rest)
 
     def read_one(rest):
         if rest.startswith("("):

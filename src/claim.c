@@ -26,9 +26,13 @@ static const char *const simple_names[CLAIM_FORMS_N] = {"simple_0", "simple_1", 
 static const char *const probe_names[PROBE_FORMS_N] = {"probe_0", "probe_1", "probe_2", "probe_3"};
 
 unsigned claim_form(const struct claim *claim) {
-  unsigned of_in_flight = claim->in_flight_n <= FEW_N ? CLAIM_NOT_FEW_IN_FLIGHT : CLAIM_NOT_IN_FLIGHT;
+  unsigned of_in_flight = claim->in_flight_n <= FEW_N ? CLAIM_NOT_AMONG_FEW : CLAIM_NOT_AMONG_MANY;
   return (claim->lanes != NULL ? CLAIM_IN_LANES : 0U) | (claim->held_back != NULL ? CLAIM_NOT_HELD_BACK : 0U) |
          (claim->in_flight != NULL ? of_in_flight : 0U);
+}
+
+static const char *claim_name(unsigned form, bool is_simple) {
+  return is_simple ? simple_names[form] : claim_names[form];
 }
 
 static void add_int(struct claim_params *params, int64_t value) {
@@ -68,7 +72,7 @@ static struct pg_step step_of(const char *name, const struct claim_params *param
 
 struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form, bool is_simple) {
   return (struct pg_step){.kind = PG_PREPARE,
-                          .name = is_simple ? simple_names[form] : claim_names[form],
+                          .name = claim_name(form, is_simple),
                           .sql = is_simple ? table->claim_simple[form] : table->claim[form],
                           .params_n = CLAIM_PARAMS_MAX,
                           .types = claim_param_types};
@@ -95,7 +99,7 @@ struct pg_step claim_step_claim(const struct claim *claim, struct claim_params *
   add_array(params, claim->xids);
   add_array(params, claim->lows);
   add_array(params, claim->in_flight);
-  return step_of(claim->is_simple ? simple_names[claim_form(claim)] : claim_names[claim_form(claim)], params);
+  return step_of(claim_name(claim_form(claim), claim->is_simple), params);
 }
 
 struct pg_step claim_step_passed(const struct claim *claim, int64_t last_id, struct claim_params *params) {

@@ -184,6 +184,18 @@ static int print_sql(const struct init *init, struct err *err) {
 
 /* -------------------------------------------------------------------------------------------------- the table */
 
+PGresult *init_ask(struct init *init, const char *sql, const char *what, struct err *err) {
+  char oid[16];
+  const char *values[] = {oid};
+  const struct pg_step step = {.kind = PG_QUERY, .sql = sql, .params_n = 1, .values = values};
+  (void)snprintf(oid, sizeof oid, "%u", init->table.oid);
+  if (pg_call(init->pg, &step, 1, INIT_SESSION_MS, NULL, err) != 0) {
+    (void)err_wrap(err, "cannot read the %s of %s", what, init->table.name.table);
+    return NULL;
+  }
+  return pg_take_result(init->pg, 0);
+}
+
 int init_run(struct init *init, const char *text, const struct sql_var *vars, struct err *err) {
   struct schema_script script = {0};
   int rc = schema_script_add(&script, text, vars, err);

@@ -31,6 +31,9 @@ void init_tell(const char *verb, const char *what, const char *name, const char 
 /* Runs one statement in a transaction that makes no writer wait. */
 must_check int init_run(struct init *init, const char *text, const struct sql_var *vars, struct err *err);
 
+/* Asks a question whose one parameter is the table's oid; what: "indexes", for an error.  The answer is the caller's to PQclear; NULL on an error. */
+PGresult *init_ask(struct init *init, const char *sql, const char *what, struct err *err);
+
 /* The name of the table's pending index; and the same for CREATE INDEX, which puts an index into its table's schema and takes no other. */
 void init_index_of(const struct schema_name *table, struct schema_name *out);
 void init_index_name(const struct schema_name *table, char out[SCHEMA_FULL_NAME_BYTES]);

@@ -33,15 +33,7 @@ static bool is_true(const PGresult *rows, int row, enum index_column column) {
 
 /* The table's index and its partitions': see sql/init_indexes.sql.  NULL on an error. */
 static PGresult *load_indexes(struct init *init, struct err *err) {
-  char oid[16];
-  const char *values[] = {oid};
-  const struct pg_step step = {.kind = PG_QUERY, .sql = embed_init_indexes_sql, .params_n = 1, .values = values};
-  (void)snprintf(oid, sizeof oid, "%u", init->table.oid);
-  if (pg_call(init->pg, &step, 1, INIT_SESSION_MS, NULL, err) != 0) {
-    (void)err_wrap(err, "cannot read the indexes of %s", init->table.name.table);
-    return NULL;
-  }
-  return pg_take_result(init->pg, 0);
+  return init_ask(init, embed_init_indexes_sql, "indexes", err);
 }
 
 /* Builds the index on a table that holds rows, beside writers.  One that was left unfinished goes first. */

@@ -28,22 +28,9 @@ int init_add_notify(struct schema_script *script, const struct schema_name *tabl
   return schema_script_add(script, embed_init_notify_trigger_sql, vars, err);
 }
 
-/* NULL on an error. */
-static PGresult *find_trigger(struct init *init, struct err *err) {
-  char oid[16];
-  const char *values[] = {oid};
-  const struct pg_step step = {.kind = PG_QUERY, .sql = embed_notify_trigger_sql, .params_n = 1, .values = values};
-  (void)snprintf(oid, sizeof oid, "%u", init->table.oid);
-  if (pg_call(init->pg, &step, 1, INIT_SESSION_MS, NULL, err) != 0) {
-    (void)err_wrap(err, "cannot read the triggers of %s", init->table.name.table);
-    return NULL;
-  }
-  return pg_take_result(init->pg, 0);
-}
-
 int init_ensure_notify(struct init *init, struct err *err) {
   struct schema_script script = {0};
-  PGresult *found = find_trigger(init, err);
+  PGresult *found = init_ask(init, embed_notify_trigger_sql, "triggers", err);
   if (found == NULL) {
     return -1;
   }

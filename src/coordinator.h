@@ -102,9 +102,8 @@ struct coordinator {
   int claiming; /* index of the seat that claims or probes; -1: none */
   int64_t epoch;
   int64_t seq;
-  struct horizon *horizon; /* how far the claims of this epoch have come */
-  int64_t
-      known_id; /* the largest id claimed in an epoch before: up to it lie the rows of aggregates that are held back */
+  struct horizon *horizon;   /* how far the claims of this epoch have come */
+  int64_t known_id;          /* largest id claimed before this epoch: held-back aggregates' known rows lie up to it */
   struct buf in_flight;      /* int8[] of the open batches' ids */
   bool is_caught_up;         /* the last claim found less than a whole batch */
   int64_t simple_allowed_us; /* until then claims are careful ones */

@@ -130,7 +130,6 @@ static void text_of(const bool is_nullable[], const char *name, char *out, size_
 /* Expands a statement with the parts of the lists in form (CLAIM_IN_LANES and so on); vars: what they and the statement are made of. */
 static int make_form(const char *text, const struct sql_var *vars, unsigned form, char **out, struct err *err) {
   enum { IN_LANES, NOT_HELD_BACK, NOT_IN_FLIGHT, BOUNDS, CLAIMABLE, OF_FORM_N };
-  const struct sql_var none[] = {{NULL, NULL}};
   struct sql_var all[OF_FORM_N + VARS_MAX + 1] = {
       {"in_lanes", NULL}, {"not_held_back", NULL}, {"not_in_flight", NULL}, {"bounds", NULL}, {"claimable", NULL}};
   char *parts[OF_FORM_N] = {NULL};
@@ -143,11 +142,11 @@ static int make_form(const char *text, const struct sql_var *vars, unsigned form
   if (sql_expand((form & CLAIM_IN_LANES) != 0 ? embed_claimable_lanes_sql : "", vars, &parts[IN_LANES], err) != 0 ||
       sql_expand((form & CLAIM_NOT_HELD_BACK) != 0 ? embed_claimable_held_back_sql : "", vars, &parts[NOT_HELD_BACK],
                  err) != 0 ||
-      sql_expand((form & CLAIM_NOT_IN_FLIGHT) != 0       ? embed_claim_in_flight_sql
-                 : (form & CLAIM_NOT_FEW_IN_FLIGHT) != 0 ? embed_claim_few_in_flight_sql
-                                                         : "",
-                 none, &parts[NOT_IN_FLIGHT], err) != 0 ||
-      sql_expand(embed_claim_bounds_sql, none, &parts[BOUNDS], err) != 0) {
+      sql_expand((form & CLAIM_NOT_AMONG_MANY) != 0  ? embed_claim_not_among_many_sql
+                 : (form & CLAIM_NOT_AMONG_FEW) != 0 ? embed_claim_not_among_few_sql
+                                                     : "",
+                 vars, &parts[NOT_IN_FLIGHT], err) != 0 ||
+      sql_expand(embed_claim_bounds_sql, vars, &parts[BOUNDS], err) != 0) {
     goto out;
   }
   for (int part = IN_LANES; part < CLAIMABLE; part++) {
@@ -165,20 +164,31 @@ out:
   return rc;
 }
 
-/* The text for the payload, and joined to it for the headers; every %s of it is a column's name, at most three. */
-static void for_columns(const char *text, const char *joint, bool has_headers, char *out, size_t n) {
-  static const char *const names[] = {"payload", "headers"};
-  size_t used = (size_t)snprintf(out, n, "(");
-  for (int i = 0; i < (has_headers ? 2 : 1); i++) {
-    used += (size_t)snprintf(out + used, n - used, "%s", i > 0 ? joint : "");
-    for (const char *p = text; *p != '\0'; p++) {
-      bool is_name = p[0] == '%' && p[1] == 's';
-      used += (size_t)snprintf(out + used, n - used, is_name ? "%s" : "%.1s", is_name ? names[i] : p);
-      p += is_name;
-    }
+/* What is asked of a column: a bound of its size before it is read, whether that is too rough, and the exact size, which costs printing it. */
+#define ESTIMATED_BYTES                                                                                              \
+  "CASE WHEN pg_column_compression(:column) IS NULL THEN coalesce(pg_column_size(:column), 0) * " PRINTED_PER_STORED \
+  " ELSE pg_column_size(:column) * $7::int4 END"
+#define IS_LARGE \
+  "coalesce(pg_column_size(:column) >= " EXACT_FROM_BYTES " AND pg_column_compression(:column) IS NOT NULL, false)"
+#define EXACT_BYTES "coalesce(octet_length(:column::text), 0)"
+
+/* The text for the payload, and joined to it for the headers, in parentheses. */
+static int for_columns(const char *text, const char *joint, bool has_headers, char *out, size_t n, struct err *err) {
+  const struct sql_var payload_var[] = {{"column", "m.payload"}, {NULL, NULL}};
+  const struct sql_var headers_var[] = {{"column", "m.headers"}, {NULL, NULL}};
+  char *payload = NULL;
+  char *headers = NULL;
+  int rc = sql_expand(text, payload_var, &payload, err);
+  if (rc == 0 && has_headers) {
+    rc = sql_expand(text, headers_var, &headers, err);
   }
-  used += (size_t)snprintf(out + used, n - used, ")");
-  assert(used < n);
+  if (rc == 0) {
+    int used = snprintf(out, n, "(%s%s%s)", payload, has_headers ? joint : "", has_headers ? headers : "");
+    assert((size_t)used < n);
+  }
+  free(payload);
+  free(headers);
+  return rc;
 }
 
 /* The statements' variable parts.  Two sizes of a payload: a bound before it is read, and what it takes compressed. */
@@ -194,21 +204,16 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
   (void)snprintf(hash, sizeof hash, "hashtextextended(%s COLLATE \"C\", 0)", id);
   (void)snprintf(key, sizeof key, "hashtextextended(%s COLLATE \"C\", %s)", type, hash);
   (void)snprintf(lane, sizeof lane, "((%s %% %d + %d) %% %d)::int4", hash, cfg->lanes_n, cfg->lanes_n, cfg->lanes_n);
-  /* Of one column: a bound before it is read, whether that is too rough, and the exact size, which costs printing it. */
-  static const char one_estimate[] =
-      "CASE WHEN pg_column_compression(m.%s) IS NULL THEN coalesce(pg_column_size(m.%s), 0) * " PRINTED_PER_STORED
-      " ELSE pg_column_size(m.%s) * $7::int4 END";
-  static const char one_large[] =
-      "coalesce(pg_column_size(m.%s) >= " EXACT_FROM_BYTES " AND pg_column_compression(m.%s) IS NOT NULL, false)";
-  static const char one_exact[] = "coalesce(octet_length(m.%s::text), 0)";
   char estimated[512];
   char large[512];
   char exact[160];
   char fits[600];
   char fitting_headers[700] = "";
-  for_columns(one_estimate, " + ", table->has_headers, estimated, sizeof estimated);
-  for_columns(one_large, " OR ", table->has_headers, large, sizeof large);
-  for_columns(one_exact, " + ", table->has_headers, exact, sizeof exact);
+  if (for_columns(ESTIMATED_BYTES, " + ", table->has_headers, estimated, sizeof estimated, err) != 0 ||
+      for_columns(IS_LARGE, " OR ", table->has_headers, large, sizeof large, err) != 0 ||
+      for_columns(EXACT_BYTES, " + ", table->has_headers, exact, sizeof exact, err) != 0) {
+    return -1;
+  }
   (void)snprintf(fits, sizeof fits, "(%s <= $6::int8 / $5::int8)", estimated);
   if (table->has_headers) {
     (void)snprintf(fitting_headers, sizeof fitting_headers, ", CASE WHEN %s THEN m.headers::text END", fits);

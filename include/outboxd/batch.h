@@ -32,10 +32,10 @@ enum batch_column {
   COL_AGGREGATE_KEY, /* int8: hash of (aggregate_type, aggregate_id); equal for equal aggregates */
   COL_COMPRESSED,    /* int4: stored bytes of a compressed payload, else 0 */
   COL_LOOKED_N,      /* int4: pending messages the claim looked at; 0 from a simple one */
-  COL_FIT_N, /* int4: how many of them were within the limits and should have been locked; from a simple one whether this row is */
-  COL_NOW, /* timestamptz: the database's clock at the claim */
-  COL_SNAPSHOT, /* text of the claim's snapshot and its own transaction (horizon.h); may be NULL but in the first row that fit */
-  COL_HEADERS /* only when the table has the column */
+  COL_FIT_N,         /* int4: how many of them should have been locked; from a simple one whether this row fits */
+  COL_NOW,           /* timestamptz: the database's clock at the claim */
+  COL_SNAPSHOT,      /* text of the claim's snapshot and its own transaction (horizon.h); in the first row at least */
+  COL_HEADERS        /* only when the table has the column */
 };
 
 enum outcome {

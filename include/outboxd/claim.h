@@ -37,7 +37,7 @@ struct claim {
   int64_t bytes;
   int printed_per_stored; /* text bytes expected of one stored byte of a compressed payload */
   bool
-      is_simple; /* the usual, quicker statement; the claimer makes the claim again with the careful one where that does not do */
+      is_simple; /* the usual, quicker statement; where it does not do, the claimer makes the claim again with the careful one */
   bool is_probed; /* something was seen pending: if nothing can be locked, find out what is held by others */
 };
 

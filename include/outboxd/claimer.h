@@ -76,9 +76,9 @@ int64_t claimer_touch_due_us(const struct claimer *claimer);
 /* Goes on without blocking; at most one event a call. */
 enum claimer_event claimer_drive(struct claimer *claimer, int64_t now_us, struct err *err);
 
-/* After CLAIMED: the batch, now the caller's. */
 /* True once after a simple claim did not do and was made again carefully. */
 bool claimer_take_was_redone(struct claimer *claimer);
+/* After CLAIMED: the batch, now the caller's. */
 struct batch *claimer_take_batch(struct claimer *claimer);
 /* After CLAIMED or EMPTY: the rows held by others, valid until the next request.  Returns their number. */
 int claimer_held(const struct claimer *claimer, const struct held **out);

@@ -29,15 +29,15 @@ enum lease_state {
 
 enum lease_event {
   LEASE_EV_NONE,
-  LEASE_EV_READY,    /* set up: member of the fleet, no lanes yet */
-  LEASE_EV_FLEET,    /* lease_fleet is up to date */
-  LEASE_EV_TAKEN,    /* lease_take is answered: lease_owns tells which */
-  LEASE_EV_RELEASED, /* the lanes are given back */
-  LEASE_EV_PENDING,  /* lease_ask_pending is answered: the names are reduced to those still pending */
-  LEASE_EV_DEAD,     /* lease_ask_dead is answered: lease_dead_keys */
-  LEASE_EV_LISTENING, /* the table has the trigger of `outboxd init --notify`, and this session hears of its inserts from now on */
-  LEASE_EV_LEFT, /* lease_ask_left is answered: lease_is_anything_left */
-  LEASE_EV_LOST  /* the session is gone, and with it gates and membership; *err says why */
+  LEASE_EV_READY,     /* set up: member of the fleet, no lanes yet */
+  LEASE_EV_FLEET,     /* lease_fleet is up to date */
+  LEASE_EV_TAKEN,     /* lease_take is answered: lease_owns tells which */
+  LEASE_EV_RELEASED,  /* the lanes are given back */
+  LEASE_EV_PENDING,   /* lease_ask_pending is answered: the names are reduced to those still pending */
+  LEASE_EV_DEAD,      /* lease_ask_dead is answered: lease_dead_keys */
+  LEASE_EV_LISTENING, /* the table has the trigger of `outboxd init --notify`; this session hears of its inserts */
+  LEASE_EV_LEFT,      /* lease_ask_left is answered: lease_is_anything_left */
+  LEASE_EV_LOST       /* the session is gone, and with it gates and membership; *err says why */
 };
 
 /* What lease_ask_fleet saw. */

@@ -39,8 +39,7 @@ struct pg_step {
   const char *name; /* PG_PREPARE, PG_EXECUTE: the prepared statement */
   const char *sql;  /* PG_QUERY, PG_PREPARE: one statement */
   int params_n;
-  const Oid *
-      types; /* PG_QUERY, PG_PREPARE: of parameters that the statement may not use; NULL, or 0: as the statement says */
+  const Oid *types;          /* PG_QUERY, PG_PREPARE: of parameters the statement may not use; NULL or 0: as it says */
   const char *const *values; /* NULL elements are SQL NULL */
   const int *lengths;        /* bytes; needed for binary ones only */
   const int *formats;        /* 0 text, 1 binary; NULL: all text */

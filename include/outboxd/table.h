@@ -14,8 +14,9 @@
 #include "outboxd/pg.h"
 #include "outboxd/stop.h"
 
-/* Lists that a claim may have to filter by.  Each combination is a statement of its own; a probe knows the first two. */
-enum { CLAIM_IN_LANES = 1, CLAIM_NOT_HELD_BACK = 2, CLAIM_NOT_IN_FLIGHT = 4, CLAIM_NOT_FEW_IN_FLIGHT = 8 };
+/* Lists that a claim may have to filter by; the last two are the open batches' ids, many or few.  Each combination is a statement of its own; a probe
+ * knows the first two. */
+enum { CLAIM_IN_LANES = 1, CLAIM_NOT_HELD_BACK = 2, CLAIM_NOT_AMONG_MANY = 4, CLAIM_NOT_AMONG_FEW = 8 };
 #define CLAIM_FORMS_N 12
 #define PROBE_FORMS_N 4
 

@@ -16,6 +16,7 @@
 #include "fail.h"
 #include "plot.h"
 #include "report.h"
+#include "setting.h"
 
 struct group {
   const char *name;
@@ -32,19 +33,6 @@ static const struct group groups[] = {
     {"processes", bench_two_processes, false}, {"real", bench_real_events, false},
     {"large", bench_large_payloads, false},
 };
-
-static const char *setting(const char *name, const char *otherwise) {
-  const char *value = getenv(name);
-  return value != NULL && value[0] != '\0' ? value : otherwise;
-}
-
-static int64_t duration_ms(const char *text) {
-  char *end;
-  double value = strtod(text, &end);
-  double factor = strcmp(end, "h") == 0 ? 3600 : strcmp(end, "m") == 0 ? 60 : strcmp(end, "s") == 0 ? 1 : 0;
-  REQUIRE(end != text && factor > 0 && value > 0, "DURATION is \"%s\": it takes a number and s, m or h", text);
-  return (int64_t)(value * factor * 1000);
-}
 
 /* Each figure as its share of the target, so that one axis does for all. */
 static void draw_figures(const struct bench *bench) {
@@ -98,7 +86,7 @@ int main(int argc, char *argv[]) {
   if (is_sweep) {
     bench_sweep(&bench);
   } else if (is_soak) {
-    bench_soak(&bench, duration_ms(setting("DURATION", "30m")), atoi(setting("RATE", "0")));
+    bench_soak(&bench, setting_duration_ms(setting("DURATION", "30m")), atoi(setting("RATE", "0")));
   } else {
     run_groups(&bench);
   }

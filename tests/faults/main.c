@@ -13,20 +13,8 @@
 
 #include "fail.h"
 #include "faults.h"
+#include "setting.h"
 #include "wait.h"
-
-static const char *setting(const char *name, const char *otherwise) {
-  const char *value = getenv(name);
-  return value != NULL && value[0] != '\0' ? value : otherwise;
-}
-
-static int64_t duration_ms(const char *text) {
-  char *end;
-  double value = strtod(text, &end);
-  double factor = strcmp(end, "h") == 0 ? 3600 : strcmp(end, "m") == 0 ? 60 : strcmp(end, "s") == 0 ? 1 : 0;
-  REQUIRE(end != text && factor > 0 && value > 0, "DURATION is \"%s\": it takes a number and s, m or h", text);
-  return (int64_t)(value * factor * 1000);
-}
 
 static void list_kinds(void) {
   for (int i = 0; i < faults_kinds_n; i++)
@@ -50,7 +38,7 @@ int main(void) {
   if (seed != NULL)
     setenv("TEST_SEED", seed, 1);
   options.seed = prng_seed();
-  int64_t length_ms = duration_ms(setting("DURATION", "30m"));
+  int64_t length_ms = setting_duration_ms(setting("DURATION", "30m"));
   struct stack *stack = stack_start(&faults_stack_options);
   struct faults *faults = faults_begin(stack, &options);
   struct prng prng = {.state = options.seed};
