@@ -53,7 +53,7 @@ static struct scene begin(void) {
   WAIT_FOR(DRAIN_MS, fleet_locked_rows(scene.conn, TABLE) == CLAIMED_N, "the relay has not claimed the messages");
   WAIT_FOR(DRAIN_MS, proxy_bytes(scene.proxy, PROXY_TO_SERVER) > before_bytes + (int64_t)CLAIMED_N * 50,
            "nothing is written");
-  wait_out(100); /* until the last byte is through */
+  port_wait_stuck(stack->redis_port.number, (int64_t)CLAIMED_N * 50, DRAIN_MS);
   return scene;
 }
 

@@ -224,7 +224,7 @@ static void test_claim_ended_by_idle_in_transaction_timeout(void **state) {
   WAIT_FOR(DRAIN_MS, fleet_locked_rows(conn, TABLE) == CLAIMED_N, "the relay has not claimed the messages");
   WAIT_FOR(DRAIN_MS, proxy_bytes(proxy, PROXY_TO_SERVER) > before_bytes + (int64_t)CLAIMED_N * 50,
            "nothing is written");
-  wait_out(100);
+  port_wait_stuck(stack->redis_port.number, (int64_t)CLAIMED_N * 50, DRAIN_MS);
   relay_signal(relay, SIGSTOP);
   WAIT_FOR(DRAIN_MS, fleet_locked_rows(conn, TABLE) == 0, "PostgreSQL does not give the rows back");
   REQUIRE(is_in_postgres_log("terminating connection due to idle-in-transaction timeout"), "it was something else");

@@ -113,7 +113,7 @@ static struct pair stop_in_a_write(PGconn *conn, const char *suffix) {
           "FROM generate_series(1, %d) i",
           BIG_N);
   WAIT_FOR(DRAIN_MS, fleet_locked_rows(conn, TABLE) == BIG_N, "the relay has not claimed the messages");
-  wait_out(500); /* until its write is stuck */
+  port_wait_stuck(stack->redis_port.number, 64 * 1024, DRAIN_MS);
   relay_signal(pair.woken, SIGSTOP);
   stack_redis_thaw(stack);
 

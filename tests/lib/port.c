@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,9 +17,11 @@
 
 #include "fail.h"
 #include "prng.h"
+#include "wait.h"
 
 #define PORT_MIN 15000
 #define PORT_MAX 31999
+#define STEADY_MS 300
 
 /* An abstract unix socket as lock: gone with the process, leaves no file. */
 static int claim(int number) {
@@ -81,4 +84,39 @@ void port_release(struct port *port) {
     close(port->claim_fd);
   }
   *port = (struct port)PORT_INIT;
+}
+
+int64_t port_unread_bytes(int number) {
+  FILE *file = fopen("/proc/net/tcp", "re");
+  char line[512];
+  int64_t bytes = 0;
+
+  if (file == NULL) {
+    FAIL("cannot read /proc/net/tcp");
+  }
+  while (fgets(line, sizeof line, file) != NULL) {
+    unsigned local, remote, state, unsent, unread;
+    /* A listening socket's queues count connections. */
+    if (sscanf(line, " %*d: %*8x:%x %*8x:%x %x %x:%x", &local, &remote, &state, &unsent, &unread) == 5 &&
+        state != TCP_LISTEN) {
+      bytes += local == (unsigned)number ? unread : 0;
+      bytes += remote == (unsigned)number ? unsent : 0;
+    }
+  }
+  fclose(file);
+  return bytes;
+}
+
+void port_wait_stuck(int number, int64_t min_bytes, int64_t timeout_ms) {
+  struct wait wait = wait_begin(timeout_ms);
+  int64_t before = -1;
+
+  for (int64_t bytes = port_unread_bytes(number); bytes < min_bytes || bytes != before;
+       bytes = port_unread_bytes(number)) {
+    before = bytes;
+    if (!wait_next(&wait)) {
+      FAIL("%lld bytes are unread on port %d", (long long)bytes, number);
+    }
+    wait_out(STEADY_MS);
+  }
 }

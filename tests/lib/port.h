@@ -4,6 +4,8 @@
 #ifndef TEST_PORT_H
 #define TEST_PORT_H
 
+#include <stdint.h>
+
 struct port {
   int number;
   int claim_fd; /* holds the claim; -1: none */
@@ -17,5 +19,10 @@ struct port {
 void port_take(struct port *port);
 
 void port_release(struct port *port);
+
+/* Bytes sent to the server on this port that it has not read, in either side's socket buffers. */
+int64_t port_unread_bytes(int number);
+/* Until at least min_bytes are unread and no more come: what the sender had to say, or what the buffers hold, is under way. */
+void port_wait_stuck(int number, int64_t min_bytes, int64_t timeout_ms);
 
 #endif
