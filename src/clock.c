@@ -41,6 +41,14 @@ int clock_poll_timeout_ms(int64_t deadline_us, int64_t now_us) {
   return left_ms > INT_MAX ? INT_MAX : (int)left_ms;
 }
 
+struct timespec *clock_poll_timeout(int64_t deadline_us, int64_t now_us, struct timespec *out) {
+  uint64_t left_us = deadline_us <= now_us ? 0 : (uint64_t)deadline_us - (uint64_t)now_us;
+  uint64_t left_s = left_us / 1000000;
+  *out = (struct timespec){.tv_sec = left_s > INT_MAX ? INT_MAX : (time_t)left_s,
+                           .tv_nsec = (long)(left_us % 1000000) * 1000};
+  return out;
+}
+
 /* Days since 1970-01-01 to the proleptic Gregorian date (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms"):
  * counts in eras of 400 years from 0000-03-01, so that the leap day is the last of a year. */
 static void civil_from_days(int64_t days, int64_t *year, int *month, int *day) {

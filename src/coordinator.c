@@ -410,18 +410,37 @@ static int64_t next_deadline_us(const struct coordinator *c) {
   return earliest(at_us, lanes_next_us(c));
 }
 
+/* Adds a session to what is polled; one whose reply gathers is left out until *deadline_us at the latest. */
+static struct pollfd session_pollfd(const struct pg *pg, int64_t now_us, int64_t *deadline_us) {
+  int64_t gather_until_us = pg_gather_until_us(pg);
+  if (gather_until_us > now_us) {
+    *deadline_us = earliest(*deadline_us, gather_until_us);
+    return (struct pollfd){.fd = -1};
+  }
+  return (struct pollfd){.fd = pg_fd(pg), .events = pg_poll_events(pg)};
+}
+
 static void wait_for_something(struct coordinator *c, struct pollfd *fds) {
   int64_t now_us = clock_now_us();
+  int64_t deadline_us = next_deadline_us(c);
   nfds_t n = 0;
   fds[n++] = (struct pollfd){.fd = queue_fd(c->notes), .events = POLLIN};
   fds[n++] = (struct pollfd){.fd = stop_fd(c->abort), .events = POLLIN};
   fds[n++] = (struct pollfd){.fd = c->is_ending ? -1 : stop_fd(c->drain), .events = POLLIN};
-  fds[n++] = (struct pollfd){.fd = pg_fd(lease_pg(c->lease)), .events = pg_poll_events(lease_pg(c->lease))};
+  struct pollfd *of_sessions = fds + n;
+  of_sessions[0] = session_pollfd(lease_pg(c->lease), now_us, &deadline_us);
   for (int i = 0; i < SEATS(c); i++) {
-    struct pg *pg = claimer_pg(c->seats[i].claimer);
-    fds[n++] = (struct pollfd){.fd = pg_fd(pg), .events = pg_poll_events(pg)};
+    of_sessions[1 + i] = session_pollfd(claimer_pg(c->seats[i].claimer), now_us, &deadline_us);
   }
-  (void)poll(fds, n, clock_poll_timeout_ms(next_deadline_us(c), now_us));
+  n += 1 + (nfds_t)SEATS(c);
+  struct timespec timeout;
+  if (ppoll(fds, n, clock_poll_timeout(deadline_us, now_us, &timeout), NULL) < 0) {
+    return; /* a signal: the sessions are asked one by one */
+  }
+  pg_polled(lease_pg(c->lease), of_sessions[0].revents);
+  for (int i = 0; i < SEATS(c); i++) {
+    pg_polled(claimer_pg(c->seats[i].claimer), of_sessions[1 + i].revents);
+  }
 }
 
 static void *run(void *arg) {

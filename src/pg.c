@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "embed.h"
 #include "outboxd/clock.h"
 
 #define ROLE_BYTES 64
 #define OLDEST_SERVER_VERSION 140000 /* idle_session_timeout */
+#define GATHER_US 500                /* the server sends 8 KB at a time, every 100 to 200 us */
 
 struct pg {
   PGconn *conn;
@@ -32,6 +34,9 @@ struct pg {
   char role[ROLE_BYTES];
   char *conninfo;
   bool is_notified;
+  bool is_polled; /* pg_polled was called since the last pg_drive: */
+  short revents;
+  int64_t gather_until_us; /* PG_BUSY, in the midst of a reply: not read before */
 };
 
 /* -------------------------------------------------------------------------------------------------- errors */
@@ -268,6 +273,15 @@ int64_t pg_deadline_us(const struct pg *pg) {
   return pg->deadline_us;
 }
 
+int64_t pg_gather_until_us(const struct pg *pg) {
+  return pg->gather_until_us;
+}
+
+void pg_polled(struct pg *pg, short revents) {
+  pg->is_polled = true;
+  pg->revents = revents;
+}
+
 int pg_pid(const struct pg *pg) {
   return pg->conn != NULL ? PQbackendPID(pg->conn) : 0;
 }
@@ -285,14 +299,15 @@ static enum pg_event lose(struct pg *pg, struct err *err) {
   return PG_EV_LOST;
 }
 
-static bool is_ready(const struct pg *pg) {
+/* What poll(2) says of the session now. */
+static short ask_poll(const struct pg *pg) {
   struct pollfd fd = {.fd = pg_fd(pg), .events = pg_poll_events(pg)};
-  return fd.fd >= 0 && poll(&fd, 1, 0) > 0;
+  return (short)(fd.fd >= 0 && poll(&fd, 1, 0) > 0 ? fd.revents : 0);
 }
 
 static enum pg_event drive_connecting(struct pg *pg, int64_t now_us, struct err *err) {
   /* PQconnectPoll may only be called when the socket is ready for what it asked for. */
-  while (is_ready(pg)) {
+  while (ask_poll(pg) != 0) {
     pg->polling = PQconnectPoll(pg->conn);
     if (pg->polling == PGRES_POLLING_FAILED) {
       return lose(pg, err);
@@ -369,10 +384,8 @@ bool pg_take_notified(struct pg *pg) {
   return is_notified;
 }
 
-static enum pg_event drive_busy(struct pg *pg, int64_t now_us, struct err *err) {
-  if (PQflush(pg->conn) < 0 || PQconsumeInput(pg->conn) == 0) {
-    return lose(pg, err);
-  }
+/* Takes what has been read; PG_EV_NONE when there is more to come. */
+static enum pg_event take_results(struct pg *pg, struct err *err) {
   while (PQisBusy(pg->conn) == 0) {
     PGresult *result = PQgetResult(pg->conn);
     if (result == NULL) {
@@ -397,6 +410,41 @@ static enum pg_event drive_busy(struct pg *pg, int64_t now_us, struct err *err) 
       return PG_EV_LOST;
     }
   }
+  return PG_EV_NONE;
+}
+
+static bool is_more_waiting(const struct pg *pg) {
+  int bytes = 0;
+  return ioctl(pg_fd(pg), FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+/* Reads a reply as far as it has come. */
+static enum pg_event read_reply(struct pg *pg, struct err *err) {
+  do {
+    if (PQconsumeInput(pg->conn) == 0) {
+      return lose(pg, err);
+    }
+    enum pg_event event = take_results(pg, err);
+    if (event != PG_EV_NONE) {
+      return event;
+    }
+  } while (is_more_waiting(pg));
+  return PG_EV_NONE;
+}
+
+static enum pg_event drive_busy(struct pg *pg, bool is_polled, short revents, int64_t now_us, struct err *err) {
+  if (revents != 0 && now_us >= pg->gather_until_us) {
+    if (PQflush(pg->conn) < 0) {
+      return lose(pg, err);
+    }
+    enum pg_event event = read_reply(pg, err);
+    if (event != PG_EV_NONE) {
+      return event;
+    }
+    if (is_polled && revents == POLLIN) {
+      pg->gather_until_us = now_us + GATHER_US;
+    }
+  }
   if (now_us >= pg->deadline_us) {
     (void)err_set(err, ERR_RETRY, "timeout", "no answer from the server in time; the session is given up");
     pg_close(pg);
@@ -405,8 +453,8 @@ static enum pg_event drive_busy(struct pg *pg, int64_t now_us, struct err *err) 
   return PG_EV_NONE;
 }
 
-static enum pg_event drive_idle(struct pg *pg, struct err *err) {
-  if (!is_ready(pg)) {
+static enum pg_event drive_idle(struct pg *pg, short revents, struct err *err) {
+  if (revents == 0) {
     return PG_EV_NONE;
   }
   /* PQisBusy parses what has come, so that a farewell is seen; PQgetResult is not called: nothing is expected. */
@@ -419,15 +467,17 @@ static enum pg_event drive_idle(struct pg *pg, struct err *err) {
 }
 
 enum pg_event pg_drive(struct pg *pg, int64_t now_us, struct err *err) {
+  bool is_polled = pg->is_polled;
+  pg->is_polled = false;
   switch (pg->state) {
   case PG_CLOSED:
     return PG_EV_NONE;
   case PG_CONNECTING:
     return drive_connecting(pg, now_us, err);
   case PG_IDLE:
-    return drive_idle(pg, err);
+    return drive_idle(pg, is_polled ? pg->revents : ask_poll(pg), err);
   case PG_BUSY:
-    return drive_busy(pg, now_us, err);
+    return drive_busy(pg, is_polled, is_polled ? pg->revents : ask_poll(pg), now_us, err);
   }
   return PG_EV_NONE;
 }
@@ -465,6 +515,8 @@ int pg_send(struct pg *pg, const struct pg_step *steps, int n, int64_t deadline_
   pg->step = 0;
   pg->state = PG_BUSY;
   pg->deadline_us = deadline_us;
+  pg->gather_until_us = INT64_MIN;
+  pg->is_polled = false;
   return 0;
 }
 

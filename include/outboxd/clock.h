@@ -16,6 +16,8 @@ int64_t clock_wall_us(void);
 
 /* Milliseconds from now_us until deadline_us, rounded up, 0 when it has passed, at most INT_MAX: a timeout for poll(2). */
 int clock_poll_timeout_ms(int64_t deadline_us, int64_t now_us);
+/* The same for ppoll(2), to the microsecond.  Returns out. */
+struct timespec *clock_poll_timeout(int64_t deadline_us, int64_t now_us, struct timespec *out);
 
 #define CLOCK_RFC3339_BYTES 40
 /* Writes wall_us (microseconds since 1970 UTC) as RFC 3339 with microseconds and Z ("2026-01-31T23:59:59.000001Z").

@@ -77,6 +77,12 @@ short pg_poll_events(const struct pg *pg);
 /* When to call pg_drive at the latest (clock_now_us); INT64_MAX when idle. */
 int64_t pg_deadline_us(const struct pg *pg);
 
+/* For a loop over many sessions: what poll(2) said of pg_fd and pg_poll_events; the next pg_drive goes by it instead of asking for itself.
+ * The server sends a large reply in pieces of 8 KB, and each would wake the loop's thread: after one, the others gather until
+ * pg_gather_until_us (clock_now_us; INT64_MIN: nothing to wait for), and before that the session is not to be polled. */
+void pg_polled(struct pg *pg, short revents);
+int64_t pg_gather_until_us(const struct pg *pg);
+
 /* Goes on as far as it can without blocking.  On PG_EV_LOST fills *err.  Cheap to call when there is nothing to do. */
 enum pg_event pg_drive(struct pg *pg, int64_t now_us, struct err *err);
 

@@ -82,6 +82,28 @@ static void poll_timeout_table(void **state) {
   }
 }
 
+static void poll_timeout_is_exact(void **state) {
+  (void)state;
+  static const struct {
+    int64_t deadline_us, now_us;
+    struct timespec want;
+  } cases[] = {
+      {0, 0, {0, 0}},
+      {999, 1000, {0, 0}},
+      {1001, 1000, {0, 1000}},
+      {1000000, 1, {0, 999999000}},
+      {3500000, 1000000, {2, 500000000}},
+      {INT64_MAX, INT64_MIN, {INT_MAX, 551615000}}, /* 2^64 - 1 us */
+      {INT64_MIN, 0, {0, 0}},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct timespec out;
+    assert_ptr_equal(clock_poll_timeout(cases[i].deadline_us, cases[i].now_us, &out), &out);
+    assert_int_equal(out.tv_sec, cases[i].want.tv_sec);
+    assert_int_equal(out.tv_nsec, cases[i].want.tv_nsec);
+  }
+}
+
 static void clocks_read_what_they_should(void **state) {
   (void)state;
   int64_t a = clock_now_us();
@@ -118,6 +140,7 @@ int main(void) {
       cmocka_unit_test(rfc3339_table),
       cmocka_unit_test(rfc3339_agrees_with_gmtime),
       cmocka_unit_test(poll_timeout_table),
+      cmocka_unit_test(poll_timeout_is_exact),
       cmocka_unit_test(clocks_read_what_they_should),
       cmocka_unit_test(cond_wait_ends_at_its_deadline_not_before),
   };
