@@ -18,6 +18,7 @@
 #include "report.h"
 
 #define POOL_N 64
+#define TWO_SESSIONS_BYTES 300000000 /* a fill from this size on is made by two sessions at once */
 
 /* A quarter of the memory, as PostgreSQL's documentation advises; set at the start. */
 static char shared_buffers[48];
@@ -151,7 +152,7 @@ void bench_clear(struct bench *bench) {
 static void make_pool(struct bench *bench, int bytes) {
   db_exec(bench->conn, "SET client_min_messages = warning; DROP TABLE IF EXISTS bench_pool");
   db_exec(bench->conn,
-          "CREATE TEMP TABLE bench_pool AS SELECT p, left(string_agg(md5(p || ' ' || j), ''), %d) AS note "
+          "CREATE UNLOGGED TABLE bench_pool AS SELECT p, left(string_agg(md5(p || ' ' || j), ''), %d) AS note "
           "FROM generate_series(0, %d) p, generate_series(0, %d) j GROUP BY p",
           bytes, POOL_N - 1, bytes / 32);
 }
@@ -160,6 +161,12 @@ int64_t bench_last_id(struct bench *bench) {
   return db_int(bench->conn, "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('" BENCH_TABLE
                              "', 'id')::regclass), 0)");
 }
+
+#define FILL_SQL                                                                                                  \
+  "INSERT INTO " BENCH_TABLE                                                                                      \
+  " (message_id, aggregate_type, aggregate_id, event_type, payload, created_at) SELECT gen_random_uuid(), "       \
+  "'account', %s, 'money.sent', jsonb_build_object('n', i, 'note', note), now() - interval '10 seconds' FROM %s " \
+  "JOIN bench_pool ON p = i %% %d WHERE %s"
 
 int64_t bench_fill(struct bench *bench, const struct fill *fill) {
   int payload_bytes = fill->payload_bytes > 0 ? fill->payload_bytes : BENCH_PAYLOAD_BYTES;
@@ -180,12 +187,21 @@ int64_t bench_fill(struct bench *bench, const struct fill *fill) {
              "::bigint) i WHERE mod(mod(hashtextextended('refused ' || i, 0), 16) + 16, 16) = %d LIMIT %" PRId64 ") s",
              fill->messages_n, BENCH_REFUSED_LANE, fill->messages_n);
   }
-  int64_t added_n = db_affected(
-      bench->conn,
-      "INSERT INTO " BENCH_TABLE " (message_id, aggregate_type, aggregate_id, event_type, payload, created_at) SELECT "
-      "gen_random_uuid(), 'account', %s, 'money.sent', jsonb_build_object('n', i, 'note', note), now() - interval '10 "
-      "seconds' FROM %s JOIN bench_pool ON p = i %% %d",
-      aggregate, source, POOL_N);
+  int64_t added_n;
+  if (fill->messages_n * payload_bytes < TWO_SESSIONS_BYTES) {
+    added_n = db_affected(bench->conn, FILL_SQL, aggregate, source, POOL_N, "true");
+  } else {
+    char text[1024];
+    PGconn *other = db_open(bench->stack->conninfo);
+    snprintf(text, sizeof text, FILL_SQL, aggregate, source, POOL_N, "i % 2 = 1");
+    REQUIRE(PQsendQuery(other, text) == 1, "%s", PQerrorMessage(other));
+    added_n = db_affected(bench->conn, FILL_SQL, aggregate, source, POOL_N, "i % 2 = 0");
+    PGresult *result = PQgetResult(other);
+    REQUIRE(PQresultStatus(result) == PGRES_COMMAND_OK, "%s", PQerrorMessage(other));
+    added_n += strtoll(PQcmdTuples(result), NULL, 10);
+    PQclear(result);
+    PQfinish(other);
+  }
   REQUIRE(added_n == fill->messages_n, "%" PRId64 " messages were added, not %" PRId64, added_n, fill->messages_n);
   return first_id;
 }

@@ -77,7 +77,7 @@ struct fill {
   enum fill_shape shape;
 };
 
-/* Adds messages in one transaction on the server, created ten seconds ago: a backlog.  Returns the id behind which theirs begin. */
+/* Adds messages on the server, in one transaction or, if they are many, in two at once; created ten seconds ago: a backlog.  Returns the id behind which theirs begin. */
 int64_t bench_fill(struct bench *bench, const struct fill *fill);
 /* The last id that was given out. */
 int64_t bench_last_id(struct bench *bench);

@@ -23,7 +23,7 @@
 #define LOAD_RATE 5000
 #define LOAD_MS 120000
 #define WAITING_N 50000
-#define MESSAGES_N 300000
+#define MESSAGES_N 200000
 #define WAITING_ATTEMPTS 4 /* refused so often, the next retry is 8 s away */
 
 static void refuse(struct bench *bench) {
