@@ -90,7 +90,7 @@ int alert_probe_new(const struct cfg *cfg, const struct url *url, const struct t
   if (sql_expand(embed_alert_oldest_sql, vars, &probe->oldest, err) != 0 ||
       sql_expand(embed_alert_counts_sql, vars, &probe->counts, err) != 0 ||
       pg_new(cfg->database, "alert", probe->timeout_ms, &probe->pg, err) != 0 ||
-      redis_new(url, cfg->redis_timeout_ms, &probe->redis, err) != 0 ||
+      (url != NULL && redis_new(url, cfg->redis_timeout_ms, &probe->redis, err) != 0) ||
       redis_pipeline_new(&probe->pipeline, err) != 0) {
     goto fail;
   }
@@ -353,5 +353,7 @@ static void look_at_redis(struct alert_probe *probe, struct alert_view *view) {
 void alert_probe_look(struct alert_probe *probe, int64_t count_from_us, struct alert_view *view) {
   memset(view, 0, sizeof *view);
   look_at_postgres(probe, view, count_from_us);
-  look_at_redis(probe, view);
+  if (probe->redis != NULL) {
+    look_at_redis(probe, view);
+  }
 }

@@ -104,6 +104,15 @@ static const char *value_of(const char *text, const char *name) {
   return NULL;
 }
 
+bool alert_read_info(const char *text, const char *name, char *out, size_t n) {
+  const char *value = value_of(text, name);
+  if (value == NULL) {
+    return false;
+  }
+  (void)snprintf(out, n, "%.*s", (int)strcspn(value, "\r\n"), value);
+  return true;
+}
+
 bool alert_read_memory(const char *text, struct alert_memory *memory) {
   const char *used = value_of(text, "used_memory");
   const char *max = value_of(text, "maxmemory");

@@ -13,6 +13,7 @@
 
 #include "outboxd/backoff.h"
 #include "outboxd/clock.h"
+#include "outboxd/fleet.h"
 #include "outboxd/log.h"
 #include "outboxd/redis_error.h"
 
@@ -20,7 +21,6 @@
 #define BACKOFF_MAX_MS 5000
 #define PROBE_WAIT_MS 500
 #define DESCRIBED_BYTES 300
-#define SHOWN_FLEET_BYTES 200
 
 int link_init(struct link *link, const struct cfg *cfg, const struct url *url, const struct template *template,
               const char *fleet, int publisher, struct err *err) {
@@ -116,14 +116,8 @@ static int check_fleet(struct link *link, struct redis_pipeline *pipeline, struc
   }
   size_t bytes;
   const char *found = redis_reply_text(redis_pipeline_reply(pipeline, 1), &bytes);
-  if (bytes != strlen(link->fleet) || memcmp(found, link->fleet, bytes) != 0) {
-    return err_set(
-        err, ERR_FATAL, "fleet",
-        "the relays of these streams run with %.*s (key \"%s\" in Redis), this one with %s: all processes must agree. "
-        "To change --lanes stop all relays with SIGTERM, so that they settle what is in flight, delete the key, and "
-        "start them with "
-        "the new number. For another table or database choose another --stream prefix",
-        (int)(bytes < SHOWN_FLEET_BYTES ? bytes : SHOWN_FLEET_BYTES), found, link->fleet_key, link->fleet);
+  if (fleet_compare(link->fleet_key, found, bytes, link->fleet, err) != 0) {
+    return -1;
   }
   if (link->wait_replicas_n > 0 && redis_reply_int(redis_pipeline_reply(pipeline, 2)) < link->wait_replicas_n) {
     return err_set(err, ERR_RETRY, "NOREPLICAS", "%d replicas are wanted (--wait-replicas), %lld answer",

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "outboxd/cmd_check.h"
 #include "outboxd/cmd_init.h"
 #include "outboxd/log.h"
 #include "outboxd/options.h"
@@ -26,6 +27,13 @@ static int init(const struct cfg *cfg) {
   /* init tells its story on stdout; what the shared parts would log is for a relay's log. */
   log_setup(cfg->log_level > LOG_ERROR ? cfg->log_level : LOG_ERROR, cfg->log_format);
   return cmd_init(cfg, &err) == 0 ? 0 : fail_plainly(&err);
+}
+
+static int check(const struct cfg *cfg) {
+  struct err err = ERR_INIT;
+  int status = 0;
+  log_setup(cfg->log_level > LOG_ERROR ? cfg->log_level : LOG_ERROR, cfg->log_format);
+  return cmd_check(cfg, &status, &err) == 0 ? status : fail_plainly(&err);
 }
 
 static int run(const struct cfg *cfg) {
@@ -53,6 +61,9 @@ int main(int argc, char *argv[]) {
     break;
   case CFG_INIT:
     status = init(&cfg);
+    break;
+  case CFG_CHECK:
+    status = check(&cfg);
     break;
   case CFG_HELP:
     options_help(stdout, cfg.help_for);

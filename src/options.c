@@ -14,7 +14,8 @@
 
 #include "outboxd/units.h"
 
-#define RUN (1u << CFG_RUN)
+#define RUN (1u << CFG_RUN | 1u << CFG_CHECK) /* check takes all that run takes, to say whether it would work */
+#define CHECK (1u << CFG_CHECK)
 #define INIT (1u << CFG_INIT)
 
 #define SECOND_MS INT64_C(1000)
@@ -103,6 +104,7 @@ static const struct option_row table[] = {
          "add a trigger that wakes the relays as soon as rows are committed; see docs/schema.md for what it costs "
          "writers"),
     FLAG("print", is_init_print, INIT, "print the SQL and change nothing"),
+    FLAG("json", is_json, CHECK, "print one JSON object instead of lines"),
     CHOICE("log-level", "LEVEL", "info", log_level_choices, enum log_level, log_level, RUN | INIT,
            "least level that is logged: debug, info, warning, error or critical"),
     CHOICE("log-format", "json|text", "json", log_format_choices, enum log_format, log_format, RUN | INIT,
@@ -118,6 +120,7 @@ static const struct {
 } commands[] = {
     {"run", CFG_RUN, "relay messages until told to stop"},
     {"init", CFG_INIT, "create or upgrade the schema"},
+    {"check", CFG_CHECK, "say whether run would work, and what is in the way; takes run's options and changes nothing"},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 

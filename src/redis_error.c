@@ -122,3 +122,10 @@ unsigned redis_error_classify(const char *text, size_t bytes, struct err *err) {
   (void)err_set(err, ERR_REJECT, word, "%s", clean);
   return REDIS_EFFECT_UNKNOWN;
 }
+
+enum redis_dry_run redis_error_dry_run(const char *text) {
+  if (strstr(text, "no permissions to run") != NULL) {
+    return REDIS_DRY_RUN_DENIED_COMMAND;
+  }
+  return strstr(text, "no permissions to access") != NULL ? REDIS_DRY_RUN_DENIED_KEY : REDIS_DRY_RUN_UNKNOWN;
+}

@@ -6,7 +6,6 @@
  */
 #include "outboxd/relay.h"
 
-#include <jansson.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include "outboxd/cleanup.h"
 #include "outboxd/clock.h"
 #include "outboxd/coordinator.h"
+#include "outboxd/fleet.h"
 #include "outboxd/log.h"
 #include "outboxd/pg.h"
 #include "outboxd/publisher.h"
@@ -137,15 +137,6 @@ static int load_table(struct relay *relay, struct err *err) {
   return rc;
 }
 
-/* Beside the streams in Redis stands what every process of the fleet has to agree on. */
-static int describe_fleet(struct relay *relay, struct err *err) {
-  json_t *fleet = json_pack("{s:i, s:s, s:s}", "lanes", relay->cfg->lanes_n, "table", relay->table->name, "database",
-                            relay->table->database);
-  relay->fleet = fleet != NULL ? json_dumps(fleet, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
-  json_decref(fleet);
-  return relay->fleet != NULL ? 0 : err_set(err, ERR_RETRY, "ENOMEM", "no memory to describe the fleet");
-}
-
 static int start_publishers(struct relay *relay, struct err *err) {
   size_t n = (size_t)relay->cfg->publishers_n;
   relay->publishers = calloc(n, sizeof *relay->publishers);
@@ -172,7 +163,9 @@ static int start(struct relay *relay, struct err *err) {
     err->class = ERR_FATAL; /* the option is there and has a value: what it says can never work */
     return -1;
   }
-  if (load_table(relay, err) != 0 || describe_fleet(relay, err) != 0 || queue_new(&relay->notes, true, err) != 0) {
+  if (load_table(relay, err) != 0 ||
+      fleet_describe(cfg->lanes_n, relay->table->name, relay->table->database, &relay->fleet, err) != 0 ||
+      queue_new(&relay->notes, true, err) != 0) {
     return -1;
   }
   block_signals(true);

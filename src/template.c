@@ -218,3 +218,42 @@ size_t template_lanes_key(const struct template *template, char *buf, size_t cap
   put(&sink, tail, sizeof tail - 1);
   return sink.len;
 }
+
+/* A pattern's characters stand for themselves behind a backslash. */
+static void put_literal(struct sink *sink, const char *bytes, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    if (bytes[i] != '\0' && strchr("*?[]\\", bytes[i]) != NULL) {
+      put(sink, "\\", 1);
+    }
+    put(sink, &bytes[i], 1);
+  }
+}
+
+size_t template_stream_pattern(const struct template *template, char *buf, size_t cap) {
+  struct sink sink = {buf, cap, 0};
+  for (size_t i = 0; i < template->parts_n; i++) {
+    const struct part *part = &template->parts[i];
+    if (part->kind == PART_TEXT) {
+      put_literal(&sink, part->text, part->bytes);
+    } else {
+      put(&sink, "*", 1);
+    }
+  }
+  return sink.len;
+}
+
+size_t template_journal_pattern(const struct template *template, char *buf, size_t cap) {
+  static const char tail[] = "{*}:journal";
+  struct sink sink = {buf, cap, 0};
+  put_literal(&sink, template->text, template->prefix_bytes);
+  put(&sink, tail, sizeof tail - 1);
+  return sink.len;
+}
+
+size_t template_lanes_pattern(const struct template *template, char *buf, size_t cap) {
+  static const char tail[] = "lanes";
+  struct sink sink = {buf, cap, 0};
+  put_literal(&sink, template->text, template->prefix_bytes);
+  put(&sink, tail, sizeof tail - 1);
+  return sink.len;
+}

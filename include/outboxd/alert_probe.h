@@ -92,7 +92,8 @@ struct alert_view {
 
 struct alert_probe;
 
-/* cfg, url and stop are borrowed for the probe's life, table for the call.  Caller: alert_probe_free. */
+/* cfg, url and stop are borrowed for the probe's life, table for the call.  url may be NULL: then Redis is not looked at.  stop may be NULL.  Caller:
+ * alert_probe_free. */
 must_check int alert_probe_new(const struct cfg *cfg, const struct url *url, const struct table *table,
                                const struct stop *stop, struct alert_probe **out, struct err *err);
 void alert_probe_free(struct alert_probe *probe);

@@ -61,6 +61,9 @@ struct alert_memory {
   char policy[32];
 };
 
+/* The value of a figure ("role") in the text of an INFO reply, cut to n bytes; false when it is missing. */
+bool alert_read_info(const char *text, const char *name, char *out, size_t n);
+
 /* Reads the reply's text; false when a figure is missing. */
 bool alert_read_memory(const char *text, struct alert_memory *memory);
 

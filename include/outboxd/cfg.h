@@ -11,7 +11,7 @@
 
 #include "outboxd/log.h"
 
-enum cfg_command { CFG_RUN, CFG_INIT, CFG_HELP, CFG_VERSION };
+enum cfg_command { CFG_RUN, CFG_INIT, CFG_CHECK, CFG_HELP, CFG_VERSION };
 enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
 
 struct cfg {
@@ -51,6 +51,8 @@ struct cfg {
 
   enum log_level log_level;
   enum log_format log_format;
+
+  bool is_json; /* the report as one JSON object */
 
   bool is_init_plain;  /* init: the plain table instead of the partitioned one */
   bool is_init_notify; /* init: the trigger that wakes the relays */

@@ -25,4 +25,13 @@ enum redis_effect {
  * class ERR_RETRY or ERR_REJECT, its first word as code, the cleaned text.  Returns a set of enum redis_effect. */
 unsigned redis_error_classify(const char *text, size_t bytes, struct err *err);
 
+enum redis_dry_run {
+  REDIS_DRY_RUN_DENIED_COMMAND, /* the user may not run the command at all */
+  REDIS_DRY_RUN_DENIED_KEY,     /* it may, but not on this key */
+  REDIS_DRY_RUN_UNKNOWN         /* some other text */
+};
+
+/* Reads what ACL DRYRUN says, where that is not OK. */
+enum redis_dry_run redis_error_dry_run(const char *text);
+
 #endif

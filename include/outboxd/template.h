@@ -41,4 +41,9 @@ size_t template_journal_key(const struct template *template, int lane, char *buf
 /* "<prefix>lanes": where the fleet's number of lanes is recorded. */
 size_t template_lanes_key(const struct template *template, char *buf, size_t cap);
 
+/* Patterns for Redis' ACL (~pattern, glob style) that fit all streams, all journals, the key of the number of lanes; same convention. */
+size_t template_stream_pattern(const struct template *template, char *buf, size_t cap);
+size_t template_journal_pattern(const struct template *template, char *buf, size_t cap);
+size_t template_lanes_pattern(const struct template *template, char *buf, size_t cap);
+
 #endif

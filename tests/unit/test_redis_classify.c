@@ -89,9 +89,23 @@ static void test_text_is_cleaned_and_bounded(void **state) {
   assert_int_equal(strlen(err.text), ERR_TEXT_BYTES - 1);
 }
 
+static void test_dry_run(void **state) {
+  (void)state;
+  /* Redis 7.0; 7.2 and Valkey. */
+  assert_int_equal(redis_error_dry_run("This user has no permissions to run the 'xadd' command"),
+                   REDIS_DRY_RUN_DENIED_COMMAND);
+  assert_int_equal(redis_error_dry_run("User relay has no permissions to run the 'xadd' command"),
+                   REDIS_DRY_RUN_DENIED_COMMAND);
+  assert_int_equal(redis_error_dry_run("This user has no permissions to access the 'a' key"), REDIS_DRY_RUN_DENIED_KEY);
+  assert_int_equal(redis_error_dry_run("User relay has no permissions to access the 'a' key"),
+                   REDIS_DRY_RUN_DENIED_KEY);
+  assert_int_equal(redis_error_dry_run("something new"), REDIS_DRY_RUN_UNKNOWN);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_table),
+      cmocka_unit_test(test_dry_run),
       cmocka_unit_test(test_text_is_cleaned_and_bounded),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
