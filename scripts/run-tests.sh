@@ -9,6 +9,9 @@
 #              TEST_TIMEOUT  seconds for each program (300)
 #              OUTBOXD_BIN   the relay that integration tests start ($BUILD/outboxd)
 #
+# The main integration programs run a second time with outboxd as roles that have no more rights than they need (docs/testing.md "Roles"): those are
+# called test_order@relay and so on.
+#
 # The last line is "N passed, N failed[, N skipped]".  Every program's output is kept in $BUILD/test-logs.
 set -uo pipefail
 
@@ -72,12 +75,23 @@ report() {
   fi
 }
 
-# Starts PROGRAM in the background; finish_one reports whichever ends next.
+# program, role, and which of its tests: what a role can be in the way of, a minute altogether.
+AS_ROLES='
+order relay *
+kill relay *killed_20*
+fleet relay *under_load
+alert relay *oldest*
+cleanup_relay maintenance *
+init maintenance *makes*
+'
+
+# start_one PROGRAM [ROLE TESTS]: in the background; finish_one reports whichever ends next.
 start_one() {
-  local program=$1 name log
-  name=${program#"$BUILD"/tests/}
+  local program=$1 role=${2:-} name log
+  name=${program#"$BUILD"/tests/}${role:+@$role}
   log=$logs/${name//\//-}.log
-  timeout --kill-after=10 "$TEST_TIMEOUT" "$program" >"$log" 2>&1 </dev/null &
+  TEST_ROLES=$role TEST_ONLY=${3:-${TEST_ONLY:-}} \
+    timeout --kill-after=10 "$TEST_TIMEOUT" "$program" >"$log" 2>&1 </dev/null &
   running[$!]="$name $log $EPOCHREALTIME"
 }
 
@@ -111,7 +125,18 @@ run_kind() {
     while [ ${#running[@]} -ge "$jobs" ]; do finish_one; done
     start_one "$program"
   done
+  if [ "$kind" = integration ]; then run_as_roles "$jobs"; fi
   while [ ${#running[@]} -gt 0 ]; do finish_one; done
+}
+
+# run_as_roles JOBS
+run_as_roles() {
+  local jobs=$1 name role tests
+  while read -r name role tests; do
+    if [ -z "$name" ] || [[ integration/test_$name@$role.c != *"$T"* ]]; then continue; fi
+    while [ ${#running[@]} -ge "$jobs" ]; do finish_one; done
+    start_one "$BUILD/tests/integration/test_$name" "$role" "$tests"
+  done <<<"$AS_ROLES"
 }
 
 cd "$(dirname "$0")/.." || exit 1

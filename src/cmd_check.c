@@ -23,7 +23,9 @@ static const char *const level_names[CHECK_LEVELS_N] = {
 static void clean(char *text, bool is_ascii) {
   for (char *p = text; *p != '\0'; p++) {
     unsigned char c = (unsigned char)*p;
-    if (c < 0x20 || c == 0x7f || (is_ascii && c >= 0x80)) {
+    if (c == '\t' || c == '\n' || c == '\r') {
+      *p = ' ';
+    } else if (c < 0x20 || c == 0x7f || (is_ascii && c >= 0x80)) {
       *p = '?';
     }
   }

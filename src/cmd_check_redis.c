@@ -290,6 +290,11 @@ static void judge_record(struct check *check, const struct redis_reply *reply) {
 
 /* ---- types */
 
+/* The record's type shows when it is read. */
+static bool is_type_asked(const struct check_key *key) {
+  return !key->is_sample && key->kind != CHECK_KEY_LANES;
+}
+
 static bool is_type_right(const struct check_key *key, const char *type) {
   return strcmp(type, "none") == 0 || strcmp(type, key->kind == CHECK_KEY_STREAM ? "stream" : "string") == 0;
 }
@@ -303,7 +308,7 @@ static void judge_types(struct check *check, int first) {
   const char *wrong_type = "";
   size_t bytes;
   for (int i = 0, reply_n = first; i < check->keys_n; i++) {
-    if (check->keys[i].is_sample) {
+    if (!is_type_asked(&check->keys[i])) {
       continue;
     }
     const struct redis_reply *reply = redis_pipeline_reply(check->pipeline, reply_n++);
@@ -341,7 +346,7 @@ static int check_keys(struct check *check) {
     }
   }
   for (int i = 0; i < check->keys_n && rc == 0; i++) {
-    if (!check->keys[i].is_sample) {
+    if (is_type_asked(&check->keys[i])) {
       rc = redis_pipeline_begin(check->pipeline, 2, &err);
       rc = rc == 0 ? redis_pipeline_arg(check->pipeline, "TYPE", 4, &err) : rc;
       rc = rc == 0 ? redis_pipeline_arg(check->pipeline, check->keys[i].name, check->keys[i].bytes, &err) : rc;

@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   struct cfg cfg;
   struct err err = ERR_INIT;
   if (options_parse(argc, argv, &cfg, &err) == 0) {
-    if (cfg.command == CFG_RUN || cfg.command == CFG_INIT) {
+    if (cfg.command == CFG_RUN || cfg.command == CFG_INIT || cfg.command == CFG_CHECK) {
       for (const struct option_row *row = options_table(); row->name != NULL; row++) {
         check_row(&cfg, row);
       }

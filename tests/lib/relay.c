@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "fail.h"
+#include "roles.h"
 #include "stack_impl.h"
 #include "wait.h"
 
@@ -94,22 +95,32 @@ static struct relay *start(const struct stack *stack, const char *suffix, const 
   char binary[STACK_PATH_BYTES];
   const char *argv[ARGS_MAX];
   struct relay *relay;
+  char conninfo[STACK_URL_BYTES];
+  char redis_url[STACK_URL_BYTES];
   int n = 0;
 
   REQUIRE(relays_n < RELAYS_MAX, "more than %d relays in one test", RELAYS_MAX);
   stack_print_path(binary, sizeof binary, "%s%s", set != NULL && set[0] != '\0' ? set : "build/outboxd", suffix);
   argv[n++] = binary;
   for (const char *const *arg = args; *arg != NULL; arg++) {
-    REQUIRE(n + 6 < ARGS_MAX, "too many arguments");
+    REQUIRE(n + 7 < ARGS_MAX, "too many arguments");
     argv[n++] = *arg;
+  }
+  stack_print_path(conninfo, sizeof conninfo, "%s", stack->conninfo);
+  stack_print_path(redis_url, sizeof redis_url, "%s", stack->redis_url);
+  if (!is_plain && !has_argument(args, "--database") && roles_are_on()) {
+    roles_prepare(stack, args, conninfo, redis_url);
+    if (roles_is_relay(args) && !has_argument(args, "--no-cleanup")) {
+      argv[n++] = "--no-cleanup";
+    }
   }
   if (!is_plain && !has_argument(args, "--database")) {
     argv[n++] = "--database";
-    argv[n++] = stack->conninfo;
+    argv[n++] = conninfo;
   }
   if (!is_plain && !has_argument(args, "--redis") && !has_argument(args, "init")) {
     argv[n++] = "--redis";
-    argv[n++] = stack->redis_url;
+    argv[n++] = redis_url;
   }
   argv[n] = NULL;
 

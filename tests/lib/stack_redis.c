@@ -8,6 +8,7 @@
 
 #include "fail.h"
 #include "rds.h"
+#include "roles.h"
 #include "stack.h"
 #include "stack_impl.h"
 #include "wait.h"
@@ -29,6 +30,11 @@ static void write_config(const struct stack *stack, const char *path) {
   }
   if (stack->options.redis_password != NULL) {
     fprintf(out, "requirepass \"%s\"\n", stack->options.redis_password);
+  }
+  if (roles_are_on()) {
+    char *line = roles_redis_line(stack->dir);
+    fputs(line, out);
+    free(line);
   }
   for (const char *const *line = stack->options.redis_settings; line != NULL && *line != NULL; line++) {
     fprintf(out, "%s\n", *line);

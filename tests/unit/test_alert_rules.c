@@ -133,6 +133,12 @@ static void test_read_memory(void **state) {
   assert_true(memory.used_bytes == INT64_C(12345678901) && memory.max_bytes == 0);
   assert_string_equal(memory.policy, "noeviction");
   assert_false(alert_read_memory("", &memory));
+  char value[8];
+  assert_true(alert_read_info("# Replication\r\nmaster_role:x\r\nrole:master\r\n", "role", value, sizeof value));
+  assert_string_equal(value, "master");
+  assert_true(alert_read_info("a:1234567890", "a", value, sizeof value));
+  assert_string_equal(value, "1234567");
+  assert_false(alert_read_info("roles:x\nxrole:y", "role", value, sizeof value));
   assert_false(alert_read_memory("used_memory:1\r\nxmaxmemory:5\r\nmaxmemory_policy:noeviction", &memory));
 }
 

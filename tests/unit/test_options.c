@@ -335,9 +335,27 @@ static char *help_text(enum cfg_command command) {
   return text;
 }
 
+/* So that "outboxd check" in place of "outboxd run" asks about just that relay. */
+static void check_takes_what_run_takes(void **state) {
+  (void)state;
+  struct cfg cfg;
+  struct err err = ERR_INIT;
+  for (const struct option_row *row = options_table(); row->name != NULL; row++) {
+    if ((row->commands & (1u << CFG_RUN)) != 0) {
+      assert_true((row->commands & (1u << CFG_CHECK)) != 0);
+    }
+  }
+  parse_well("check --json --lanes 7 --claimers 2", &cfg);
+  assert_int_equal(cfg.command, CFG_CHECK);
+  assert_true(cfg.is_json);
+  assert_int_equal(cfg.lanes_n, 7);
+  options_free(&cfg);
+  assert_int_equal(parse("run --json", &cfg, &err), -1);
+}
+
 static void help_mentions_every_row_of_its_command(void **state) {
   (void)state;
-  static const enum cfg_command commands[] = {CFG_RUN, CFG_INIT};
+  static const enum cfg_command commands[] = {CFG_RUN, CFG_INIT, CFG_CHECK};
   for (size_t i = 0; i < COUNT(commands); i++) {
     char *text = help_text(commands[i]);
     for (const struct option_row *row = options_table(); row->name != NULL; row++) {
@@ -402,6 +420,7 @@ int main(void) {
       TEST(flags_in_the_environment_take_words),
       TEST(urls_fall_back_to_the_usual_names),
       TEST(errors_name_the_variable),
+      TEST(check_takes_what_run_takes),
       TEST(help_mentions_every_row_of_its_command),
       TEST(the_table_is_sound),
   };

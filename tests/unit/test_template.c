@@ -131,10 +131,40 @@ static void a_small_buffer_gets_what_fits_and_the_full_length(void **state) {
   template_free(NULL);
 }
 
+static void patterns_fit_every_key(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    const char *stream;
+    const char *journal;
+    const char *lanes;
+  } cases[] = {
+      {"outbox:{%l}", "outbox:{*}", "outbox:{*}:journal", "outbox:lanes"},
+      {"outbox:{%l}:%t:%i", "outbox:{*}:*:*", "outbox:{*}:journal", "outbox:lanes"},
+      {"a*[b]?\\{%l}%%*", "a\\*\\[b\\]\\?\\\\{*}%\\*", "a\\*\\[b\\]\\?\\\\{*}:journal", "a\\*\\[b\\]\\?\\\\lanes"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct template *template = NULL;
+    struct err err = ERR_INIT;
+    char buf[128] = "";
+    assert_int_equal(template_parse(cases[i].text, &template, &err), 0);
+    buf[template_stream_pattern(template, buf, sizeof buf - 1)] = '\0';
+    assert_string_equal(buf, cases[i].stream);
+    buf[template_journal_pattern(template, buf, sizeof buf - 1)] = '\0';
+    assert_string_equal(buf, cases[i].journal);
+    buf[template_lanes_pattern(template, buf, sizeof buf - 1)] = '\0';
+    assert_string_equal(buf, cases[i].lanes);
+    /* A small buffer gets the full length. */
+    assert_int_equal(template_stream_pattern(template, buf, 3), strlen(cases[i].stream));
+    template_free(template);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(good_templates_render),
       cmocka_unit_test(bad_templates_are_refused_with_a_reason),
+      cmocka_unit_test(patterns_fit_every_key),
       cmocka_unit_test(a_small_buffer_gets_what_fits_and_the_full_length),
   };
   return cmocka_run_group_tests_name("template", tests, NULL, NULL);

@@ -1,0 +1,106 @@
+#!/bin/bash
+# A user for Redis with no more rights than a relay needs (docs/privileges.md): its commands, on the keys that follow from --stream.
+#
+#   redis-user.sh [--stream TEMPLATE] [--user NAME] [--config] [--apply REDIS_CLI_ARGUMENT...]
+#
+#   --stream   as outboxd run has it (outbox:{%l})
+#   --user     outboxd
+#   --config   print a line for redis.conf or an ACL file instead of a command
+#   --apply    run the command through redis-cli with the arguments that follow, the last option here: --apply -h redis.internal --user admin.
+#              The user is made anew each time, so it is exactly this afterwards
+#
+# The password is taken from $OUTBOXD_REDIS_PASSWORD; it has no spaces.  Without it the user keeps the one it has, or has none and cannot log in.
+set -euo pipefail
+
+stream='outbox:{%l}'
+user=outboxd
+is_config=
+is_applied=
+
+fail() {
+  echo "redis-user: $*" >&2
+  exit 2
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+  --stream | --user)
+    if [ $# -lt 2 ] || [ -z "$2" ]; then fail "$1 needs a value"; fi
+    printf -v "${1#--}" '%s' "$2"
+    shift 2
+    ;;
+  --config) is_config=1 && shift ;;
+  --apply)
+    is_applied=1
+    shift
+    break
+    ;;
+  --help | -h)
+    sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0"
+    exit 0
+    ;;
+  *) fail "there is no option ${1%%=*}; --help lists them" ;;
+  esac
+done
+
+# pattern TEXT: the keys that a template's text stands for.  What is special in a pattern stands for itself behind a backslash.
+pattern() {
+  local text=$1 out='' c
+  while [ -n "$text" ]; do
+    c=${text:0:1}
+    case $text in
+    %%*) out+=% && text=${text:1} ;;
+    %[ltie]*) out+='*' && text=${text:1} ;;
+    %*) fail "--stream $stream: it takes %l, %t, %i, %e and %%" ;;
+    [*?[\\]* | ]*) out+="\\$c" ;;
+    *) out+=$c ;;
+    esac
+    text=${text:1}
+  done
+  printf '%s' "$out"
+}
+
+case $stream in
+*[[:space:]]*) fail "--stream $stream: a pattern cannot hold spaces" ;;
+*'{%l}'*) ;;
+*) fail "--stream $stream: it has no {%l}" ;;
+esac
+prefix=$(pattern "${stream%%'{%l}'*}")
+streams=$(pattern "$stream")
+
+rules=(resetkeys resetchannels -@all)
+# The fleet's record; each lane's journal; the streams.
+rules+=("~${prefix}lanes" "~${prefix}{*}:journal" "~$streams")
+# On each connection.
+rules+=('+select' '+client|setname' '+set' '+get')
+# src/publish.lua: run, and what it calls.
+rules+=('+eval' '+evalsha' '+getrange' '+xadd')
+# --wait-replicas.
+rules+=('+wait')
+# The alerts: an answer at all, used memory.
+rules+=('+ping' '+info')
+# outboxd check: types of keys, and what this user may do.
+rules+=('+type' '+acl|dryrun')
+password=${OUTBOXD_REDIS_PASSWORD:-}
+case $password in
+*[[:space:]]*) fail "OUTBOXD_REDIS_PASSWORD has a space in it" ;;
+esac
+[ -z "$password" ] || rules=(resetpass ">$password" "${rules[@]}")
+
+if [ -n "$is_applied" ]; then
+  # From the standard input, so that the password is in no list of processes.
+  {
+    printf 'ACL SETUSER "%s" on' "$user"
+    for rule in "${rules[@]}"; do
+      rule=${rule//\\/\\\\}
+      printf ' "%s"' "${rule//\"/\\\"}"
+    done
+    printf '\n'
+  } | redis-cli -e "$@"
+elif [ -n "$is_config" ]; then
+  printf 'user %s on %s\n' "$user" "${rules[*]}"
+else
+  printf 'ACL SETUSER %s on' "$user"
+  printf ' %q' "${rules[@]}"
+  printf '\n'
+fi

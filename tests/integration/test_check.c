@@ -1,0 +1,504 @@
+/*
+ * outboxd check: everything in order, and each finding provoked on real servers and gone when it is mended.
+ */
+#include "harness.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "db.h"
+#include "fleet.h"
+#include "rds.h"
+#include "table.h"
+#include "wait.h"
+
+#define TABLE "outbox_messages"
+#define RUN_MS 60000
+
+static struct stack *stack;
+
+/* -------------------------------------------------------------------------------------------------- helpers */
+
+static int setup(void **state) {
+  int rc = harness_setup(state);
+  redisContext *redis = rds_open(stack->redis_url);
+  rds_run(redis, "CONFIG SET maxmemory 0");
+  rds_run(redis, "CONFIG SET maxmemory-policy noeviction");
+  rds_run(redis, "CONFIG SET appendfsync always");
+  rds_run(redis, "ACL DELUSER relay");
+  redisFree(redis);
+  return rc;
+}
+
+#define CHECK_TEST(function) cmocka_unit_test_setup_teardown(function, setup, harness_teardown)
+
+/* Runs check --json with further arguments; the report is the caller's to decref. */
+static json_t *run_check(const char *const *more, int *status) {
+  const char *args[48] = {"check", "--json"};
+  json_error_t error;
+  for (int n = 2; *more != NULL; more++) {
+    args[n++] = *more;
+  }
+  struct relay *relay = relay_run_plain(stack, args, RUN_MS);
+  *status = relay_wait(relay, 0);
+  char *out = relay_stdout(relay);
+  char *said = relay_text(relay);
+  REQUIRE(said[0] == '\0', "it said on stderr: %s", said);
+  json_t *report = json_loads(out, JSON_REJECT_DUPLICATES, &error);
+  REQUIRE(report != NULL, "no JSON (%s): %s", error.text, out);
+  relay_forget(&relay);
+  free(said);
+  free(out);
+  return report;
+}
+
+static const char *text(const json_t *object, const char *name) {
+  const char *value = json_string_value(json_object_get(object, name));
+  return value != NULL ? value : "";
+}
+
+/* Prints what is not ok, for whoever reads the failure, and counts it. */
+static int count_bad(const json_t *report) {
+  size_t i;
+  json_t *found;
+  int n = 0;
+  json_array_foreach(json_object_get(report, "checks"), i, found) {
+    if (strcmp(text(found, "level"), "ok") != 0 && strcmp(text(found, "level"), "skipped") != 0) {
+      printf("# %s %s: %s -> %s\n", text(found, "level"), text(found, "check"), text(found, "message"),
+             text(found, "fix"));
+      n++;
+    }
+  }
+  return n;
+}
+
+/* The one finding that is a warning or an error. */
+static void require_only(const char *const *args, const char *level, const char *name, const char *says,
+                         const char *fix) {
+  int status;
+  size_t i;
+  json_t *found;
+  json_t *report = run_check(args, &status);
+  int bad_n = count_bad(report);
+  REQUIRE(bad_n == 1, "%d findings, not 1 (%s)", bad_n, name);
+  REQUIRE(status == (strcmp(level, "error") == 0), "exit status %d", status);
+  REQUIRE(json_is_true(json_object_get(report, "is_ok")) == (status == 0), "is_ok is wrong");
+  json_array_foreach(json_object_get(report, "checks"), i, found) {
+    if (strcmp(text(found, "level"), "ok") == 0 || strcmp(text(found, "level"), "skipped") == 0) {
+      continue;
+    }
+    REQUIRE(strcmp(text(found, "level"), level) == 0 && strcmp(text(found, "check"), name) == 0, "not %s %s", level,
+            name);
+    REQUIRE(strstr(text(found, "message"), says) != NULL, "the message does not say \"%s\"", says);
+    REQUIRE(strstr(text(found, "fix"), fix) != NULL, "what to do does not say \"%s\"", fix);
+  }
+  json_decref(report);
+}
+
+#define REQUIRE_ONLY(level, name, says, fix, ...) \
+  require_only((const char *const[]){__VA_ARGS__, NULL}, (level), (name), (says), (fix))
+
+static void require_fine(const char *const *args) {
+  int status;
+  json_t *report = run_check(args, &status);
+  int bad_n = count_bad(report);
+  REQUIRE(bad_n == 0 && status == 0, "%d findings, exit status %d", bad_n, status);
+  REQUIRE(json_is_true(json_object_get(report, "is_ok")) &&
+              json_integer_value(json_object_get(report, "errors")) == 0 &&
+              json_integer_value(json_object_get(report, "warnings")) == 0,
+          "the sums are wrong");
+  json_decref(report);
+}
+
+#define REQUIRE_FINE(...) require_fine((const char *const[]){__VA_ARGS__, NULL})
+#define REQUIRE_ALL_FINE() require_fine((const char *const[]){NULL})
+
+/* The level of a finding by this name; "" when there is none. */
+static void require_level(const json_t *report, const char *name, const char *level) {
+  size_t i;
+  json_t *found;
+  json_array_foreach(json_object_get(report, "checks"), i, found) {
+    if (strcmp(text(found, "check"), name) == 0 && strcmp(text(found, "level"), level) == 0) {
+      return;
+    }
+  }
+  FAIL("no %s with level %s", name, level);
+}
+
+static void lock_lanes_must_be_free(PGconn *conn) {
+  REQUIRE(db_int(conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0, "advisory locks are held");
+}
+
+/* -------------------------------------------------------------------------------------------------- in order */
+
+static void all_is_well(void **state) {
+  static const enum table_form forms[] = {TABLE_PLAIN, TABLE_INIT, TABLE_INIT_PLAIN, TABLE_LOOSE, TABLE_HEADERS};
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "outbox_%zu", i);
+    table_create(stack, conn, forms[i], name);
+    table_fill(conn, forms[i], name, 200, 20, 20);
+    REQUIRE_FINE("--table", name, "--stale-after", "1d"); /* a timestamp without zone is hours away from UTC */
+    REQUIRE_FINE("--table", name, "--stale-after", "1d", "--stream", "s:{%l}:%t:%i:%e", "--lanes", "3");
+    lock_lanes_must_be_free(conn);
+  }
+  PQfinish(conn);
+}
+
+/* Nothing is written to either server, and a relay at work is not disturbed. */
+static void changes_nothing_beside_a_relay(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  (void)state;
+  table_create(stack, conn, TABLE_INIT, TABLE);
+  REQUIRE_FINE("--lanes", "4");
+  REQUIRE(rds_int(redis, "DBSIZE") == 0, "there are keys in Redis");
+  struct relay *relay = relay_start(stack, ARGS("run", "--lanes", "4"));
+  relay_wait_log(relay, "relay_started", NULL, NULL, 30000);
+  fleet_wait_even(conn, TABLE, 4, 1, 30000);
+  table_fill(conn, TABLE_INIT, TABLE, 2000, 50, 50);
+  wait_no_pending(conn, TABLE, 10, 60000);
+  long long keys_n = rds_int(redis, "DBSIZE");
+  char *before = db_text(conn, "SELECT string_agg(t::text, '' ORDER BY id) FROM " TABLE " t");
+  for (int i = 0; i < 3; i++) {
+    REQUIRE_FINE("--lanes", "4");
+  }
+  char *after = db_text(conn, "SELECT string_agg(t::text, '' ORDER BY id) FROM " TABLE " t");
+  REQUIRE(strcmp(before, after) == 0, "rows have changed");
+  REQUIRE(rds_int(redis, "DBSIZE") == keys_n, "keys have come or gone");
+  REQUIRE(relay_is_running(relay) && relay_count(relay, "lanes_lost") == 0, "the relay is disturbed");
+  REQUIRE(fleet_look(conn, TABLE).lanes_n == 4, "lanes have lost their owner");
+  relay_stop(relay);
+  free(before);
+  free(after);
+  redisFree(redis);
+  PQfinish(conn);
+}
+
+/* For people: one line each, the sum at the end. */
+static void lines_for_people(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  struct relay *relay = relay_run_plain(stack, ARGS("check"), RUN_MS);
+  char *out = relay_stdout(relay);
+  REQUIRE(relay_wait(relay, 0) == 0, "it ends with %d", relay_wait(relay, 0));
+  REQUIRE(strncmp(out, "ok       postgres           connected to ", 40) == 0, "not such a line: %s", out);
+  REQUIRE(strstr(out, "\n0 errors, 0 warnings, 0 skipped, ") != NULL, "no sum: %s", out);
+  free(out);
+  relay = relay_run_plain(stack, ARGS("check", "--table", "missing"), RUN_MS);
+  out = relay_stdout(relay);
+  REQUIRE(relay_wait(relay, 0) == 1, "it ends with %d", relay_wait(relay, 0));
+  REQUIRE(strstr(out, "\nerror    table              there is no table missing in this database -> outboxd init") !=
+              NULL,
+          "not such a line: %s", out);
+  free(out);
+  relay = relay_run_plain(stack, ARGS("check", "--lanes", "0"), RUN_MS);
+  REQUIRE(relay_wait(relay, 0) == 2, "it ends with %d", relay_wait(relay, 0));
+  PQfinish(conn);
+}
+
+/* -------------------------------------------------------------------------------------------------- servers */
+
+static void servers_that_are_away(void **state) {
+  char conninfo[STACK_URL_BYTES];
+  int status;
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  PQfinish(conn);
+  /* Each by itself: the rest is looked at all the same. */
+  REQUIRE_ONLY("error", "redis", "redis://127.0.0.1:1", "start Redis", "--redis", "redis://127.0.0.1:1");
+  REQUIRE_ONLY("error", "postgres", "refused", "start PostgreSQL", "--database", "host=127.0.0.1 port=1");
+  json_t *report = run_check(ARGS("--redis", "redis://127.0.0.1:1", "--database", "host=127.0.0.1 port=1"), &status);
+  REQUIRE(status == 1 && count_bad(report) == 2, "not both");
+  require_level(report, "redis", "error");
+  require_level(report, "postgres", "error");
+  require_level(report, "table", "skipped");
+  json_decref(report);
+  REQUIRE_ONLY("error", "postgres", "does not exist", "correct --database", "--database",
+               stack_conninfo(stack, "nobody_known", STACK_DATABASE, conninfo));
+  REQUIRE_ONLY("error", "redis", "neither redis:// nor", "correct --redis", "--redis", "http://s3cret@x");
+  REQUIRE_ONLY("error", "stream", "template", "correct --stream", "--stream", "no lanes");
+  (void)snprintf(conninfo, sizeof conninfo, "%s/99", stack->redis_url);
+  REQUIRE_ONLY("error", "redis", "DB index", "correct", "--redis", conninfo);
+}
+
+static void passwords_are_not_shown(void **state) {
+  char url[STACK_URL_BYTES];
+  (void)state;
+  (void)snprintf(url, sizeof url, "redis://relay:s3cret-word@127.0.0.1:%d", stack->redis_port.number);
+  struct relay *relay = relay_run_plain(
+      stack, ARGS("check", "--redis", url, "--database", "host=127.0.0.1 port=1 password=s3cret-too"), RUN_MS);
+  char *out = relay_stdout(relay);
+  REQUIRE(relay_wait(relay, 0) == 1, "it ends with %d", relay_wait(relay, 0));
+  REQUIRE(strstr(out, "s3cret") == NULL, "a password is shown: %s", out);
+  REQUIRE(strstr(out, "error    redis ") != NULL && strstr(out, "WRONGPASS") != NULL, "not said: %s", out);
+  free(out);
+}
+
+static void database_that_takes_no_writes(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  db_exec(conn, "ALTER DATABASE " STACK_DATABASE " SET default_transaction_read_only = on");
+  REQUIRE_ONLY("error", "primary", "read-only", "default_transaction_read_only", NULL);
+  db_exec(conn, "SET default_transaction_read_only = off");
+  db_exec(conn, "ALTER DATABASE " STACK_DATABASE " RESET default_transaction_read_only");
+  REQUIRE_ALL_FINE();
+  PQfinish(conn);
+}
+
+static void sessions_that_do_not_fit(void **state) {
+  char conninfo[STACK_URL_BYTES];
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  db_exec(conn, "DROP ROLE IF EXISTS narrow");
+  db_exec(conn, "CREATE ROLE narrow LOGIN CONNECTION LIMIT 6 IN ROLE pg_read_all_stats");
+  db_exec(conn, "GRANT SELECT, UPDATE, DELETE ON " TABLE " TO narrow");
+  stack_conninfo(stack, "narrow", STACK_DATABASE, conninfo);
+  REQUIRE_ONLY("error", "sessions", "7", "ALTER ROLE narrow CONNECTION LIMIT", "--database", conninfo);
+  /* Six are enough with fewer claimers, but not beside another relay's. */
+  REQUIRE_FINE("--database", conninfo, "--claimers", "2");
+  PGconn *other = db_open(conninfo);
+  REQUIRE_ONLY("warning", "sessions", "5 are left", "ALTER ROLE narrow", "--database", conninfo, "--claimers", "2");
+  PQfinish(other);
+  REQUIRE_ONLY("error", "sessions", "max_connections", "max_connections", "--claimers", "64", "--database",
+               stack->conninfo);
+  db_exec(conn, "DROP OWNED BY narrow; DROP ROLE narrow");
+  PQfinish(conn);
+}
+
+static void clocks_and_old_transactions(void **state) {
+  int status;
+  PGconn *conn = db_open(stack->conninfo);
+  PGconn *old = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  REQUIRE_ALL_FINE();
+  stack_pg_set_clock(stack, 30);
+  REQUIRE_ONLY("warning", "clock", "30.0 s ahead", "chrony", NULL);
+  stack_pg_set_clock(stack, -30);
+  REQUIRE_ONLY("warning", "clock", "30.0 s behind", "chrony", NULL);
+  stack_pg_set_clock(stack, 0);
+  db_exec(old, "SET application_name = 'nightly report'; BEGIN; SELECT 1");
+  REQUIRE_ALL_FINE();
+  stack_pg_set_clock(stack, 3600);
+  json_t *report = run_check(ARGS(NULL), &status);
+  REQUIRE(count_bad(report) == 2 && status == 0, "not the clock and the transaction");
+  require_level(report, "transactions", "warning");
+  char *dumped = json_dumps(report, 0);
+  REQUIRE(strstr(dumped, "nightly report") != NULL && strstr(dumped, "pg_terminate_backend") != NULL,
+          "it is not said which: %s", dumped);
+  free(dumped);
+  json_decref(report);
+  stack_pg_set_clock(stack, 0);
+  db_exec(old, "COMMIT");
+  REQUIRE_ALL_FINE();
+  PQfinish(old);
+  PQfinish(conn);
+}
+
+/* -------------------------------------------------------------------------------------------------- the table */
+
+static void names_that_lead_nowhere(void **state) {
+  char conninfo[STACK_URL_BYTES];
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  db_exec(conn, "CREATE SCHEMA shop; DROP ROLE IF EXISTS bare; CREATE ROLE bare LOGIN");
+  table_create(stack, conn, TABLE_PLAIN, "shop.outbox_messages");
+  stack_conninfo(stack, "bare", STACK_DATABASE, conninfo);
+  REQUIRE_ONLY("error", "table", "search_path", "--table shop.outbox_messages", NULL);
+  REQUIRE_ONLY("error", "table_rights", "schema shop", "GRANT USAGE ON SCHEMA shop TO bare", "--database", conninfo);
+  REQUIRE_ONLY("error", "table_rights", "schema shop", "GRANT USAGE ON SCHEMA shop TO bare", "--database", conninfo,
+               "--table", "shop.outbox_messages");
+  REQUIRE_ONLY("error", "table", "quoted", "correct --table", "--table", "shop.x-y");
+  db_exec(conn, "CREATE VIEW seen AS SELECT * FROM shop.outbox_messages");
+  REQUIRE_ONLY("error", "table", "not a table", "docs/schema.md", "--table", "seen", "--no-cleanup");
+  db_exec(conn, "DROP ROLE bare");
+  PQfinish(conn);
+}
+
+static void columns_and_types(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  db_exec(conn, "ALTER TABLE " TABLE " RENAME last_error TO error");
+  REQUIRE_ONLY("error", "table", "no column last_error", "docs/schema.md", NULL);
+  db_exec(conn, "ALTER TABLE " TABLE " RENAME error TO last_error");
+  db_exec(conn, "ALTER TABLE " TABLE " ALTER payload TYPE bytea USING '\\x00'");
+  REQUIRE_ONLY("error", "table", "bytea", "docs/schema.md", NULL);
+  db_exec(conn, "ALTER TABLE " TABLE " ALTER payload TYPE jsonb USING '{}'");
+  REQUIRE_ALL_FINE();
+  PQfinish(conn);
+}
+
+static void pending_index_and_plan(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  db_exec(conn, "DROP INDEX " TABLE "_id_idx");
+  REQUIRE_ONLY("error", "pending_index", TABLE, "outboxd init", NULL);
+  /* The catalog cannot tell: right columns and condition, but not in order. */
+  db_exec(conn, "CREATE INDEX unordered ON " TABLE " USING hash (id) WHERE published_at IS NULL");
+  REQUIRE_ONLY("error", "claim_plan", "outbox_messages_pkey", "USING btree", NULL);
+  db_exec(conn, "CREATE INDEX ON " TABLE " (id) WHERE published_at IS NULL");
+  REQUIRE_ALL_FINE();
+  db_exec(conn, "DROP TABLE " TABLE);
+  table_create(stack, conn, TABLE_50, TABLE);
+  table_fill(conn, TABLE_50, TABLE, 5000, 100, 20);
+  db_exec(conn, "ANALYZE " TABLE);
+  db_exec(conn, "CREATE TABLE mine PARTITION OF " TABLE " FOR VALUES FROM ('2001-01-01') TO ('2001-01-02')");
+  db_exec(conn, "UPDATE pg_index SET indisvalid = false WHERE indrelid = 'mine'::regclass");
+  REQUIRE_ONLY("error", "pending_index", "public.mine has no index", "outboxd init", "--stale-after", "100d",
+               "--partitions-ahead", "0");
+  db_exec(conn, "UPDATE pg_index SET indisvalid = true WHERE indrelid = 'mine'::regclass");
+  REQUIRE_FINE("--stale-after", "100d", "--partitions-ahead", "0");
+  PQfinish(conn);
+}
+
+static void ids_handed_out_in_advance(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  db_exec(conn, "ALTER SEQUENCE " TABLE "_id_seq CACHE 20");
+  REQUIRE_ONLY("error", "id_sequence", "20 ids", "ALTER SEQUENCE public." TABLE "_id_seq CACHE 1", NULL);
+  db_exec(conn, "ALTER SEQUENCE " TABLE "_id_seq CACHE 1");
+  REQUIRE_ALL_FINE();
+  /* One that the table does not own. */
+  db_exec(conn, "CREATE SEQUENCE shared CACHE 5");
+  db_exec(conn, "ALTER TABLE " TABLE " ALTER id SET DEFAULT nextval('shared')");
+  REQUIRE_ONLY("error", "id_sequence", "public.shared hands out 5", "ALTER SEQUENCE public.shared CACHE 1", NULL);
+  db_exec(conn, "ALTER SEQUENCE shared CACHE 1");
+  REQUIRE_ALL_FINE();
+  PQfinish(conn);
+}
+
+static void partitions_ahead(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_INIT, TABLE);
+  db_exec(conn,
+          "DO $do$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits JOIN pg_class c ON c.oid = "
+          "inhrelid WHERE inhparent = '" TABLE "'::regclass AND right(c.relname, 11) > to_char(now() AT TIME ZONE "
+          "'UTC', '\"y\"YYYY\"m\"MM\"d\"DD') LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $do$");
+  REQUIRE_ONLY("warning", "partitions", "days ahead only", "outboxd init", NULL);
+  db_exec(conn, "CREATE TABLE rest PARTITION OF " TABLE " DEFAULT");
+  db_exec(conn, "INSERT INTO " TABLE " (aggregate_type, aggregate_id, event_type, payload, created_at, published_at) "
+                "VALUES ('a', 'b', 'c', '{}', now() + interval '1 year', now())");
+  REQUIRE_ONLY("warning", "default_partition", "rest", "partitions", "--partitions-ahead", "0");
+  db_exec(conn, "DROP TABLE rest");
+  db_exec(conn, "DO $do$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = '" TABLE
+                "'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $do$");
+  REQUIRE_ONLY("error", "partitions", "inserts fail", "outboxd init", NULL);
+  struct relay *init = relay_start(stack, ARGS("init"));
+  REQUIRE(relay_wait(init, 30000) == 0, "outboxd init fails");
+  REQUIRE_ALL_FINE();
+  PQfinish(conn);
+}
+
+static void messages_that_wait(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  table_fill(conn, TABLE_PLAIN, TABLE, 10, 5, 10);
+  db_exec(conn, "UPDATE " TABLE " SET attempts = 10 WHERE id = 4");
+  REQUIRE_ONLY("warning", "messages", "the first with id 4", "retry or discard", NULL);
+  REQUIRE_FINE("--max-attempts", "11");
+  db_exec(conn, "UPDATE " TABLE " SET attempts = 0, created_at = now() - interval '2 hours'");
+  REQUIRE_ONLY("warning", "messages", "2.0 h", "start a relay", NULL);
+  REQUIRE_FINE("--stale-after", "3h");
+  PQfinish(conn);
+}
+
+/* -------------------------------------------------------------------------------------------------- Redis */
+
+static void settings_of_redis(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  rds_run(redis, "CONFIG SET appendfsync everysec");
+  REQUIRE_ONLY("warning", "redis_appendfsync", "everysec", "appendfsync always", NULL);
+  rds_run(redis, "CONFIG SET appendfsync always");
+  rds_run(redis, "CONFIG SET appendonly no");
+  REQUIRE_ONLY("warning", "redis_persistence", "append-only", "appendonly yes", NULL);
+  rds_run(redis, "CONFIG SET appendonly yes");
+  rds_run(redis, "CONFIG SET maxmemory-policy allkeys-lru");
+  REQUIRE_ONLY("warning", "redis_memory", "allkeys-lru", "noeviction", NULL);
+  rds_run(redis, "CONFIG SET maxmemory 1gb");
+  REQUIRE_ONLY("error", "redis_memory", "deleted", "noeviction", NULL);
+  rds_run(redis, "CONFIG SET maxmemory-policy volatile-lru");
+  REQUIRE_ALL_FINE();
+  rds_run(redis, "SET filler %s", "x");
+  rds_run(redis, "SETRANGE filler 4000000 x");
+  rds_run(redis, "CONFIG SET maxmemory-policy noeviction");
+  rds_run(redis, "CONFIG SET maxmemory 4mb");
+  REQUIRE_ONLY("warning", "redis_memory", "refused", "raise maxmemory", NULL);
+  rds_run(redis, "CONFIG SET maxmemory 0");
+  REQUIRE_ONLY("error", "redis_replicas", "0 are online", "--wait-replicas", "--wait-replicas", "1");
+  rds_run(redis, "REPLICAOF 127.0.0.1 1");
+  REQUIRE_ONLY("error", "redis_role", "replica", "primary", NULL);
+  rds_run(redis, "REPLICAOF NO ONE");
+  REQUIRE_ALL_FINE();
+  redisFree(redis);
+  PQfinish(conn);
+}
+
+static void keys_of_others(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  struct relay *relay = relay_start(stack, ARGS("run", "--lanes", "4", "--until-empty"));
+  REQUIRE(relay_wait(relay, 60000) == 0, "the relay fails");
+  REQUIRE_FINE("--lanes", "4");
+  REQUIRE_ONLY("error", "lanes_record", "\"lanes\":4", "--lanes", "--lanes", "5");
+  rds_run(redis, "DEL outbox:lanes");
+  rds_run(redis, "LPUSH outbox:lanes x");
+  REQUIRE_ONLY("error", "redis_keys", "outbox:lanes is a list", "rename", "--lanes", "5", "--stream", "outbox:{%l}:x");
+  rds_run(redis, "DEL outbox:lanes");
+  rds_run(redis, "SET outbox:{3} x");
+  REQUIRE_ONLY("error", "redis_keys", "outbox:{3} is a string, not a stream", "rename", NULL);
+  REQUIRE_FINE("--lanes", "2");
+  rds_run(redis, "DEL outbox:{3}");
+  rds_run(redis, "LPUSH outbox:{1}:journal x");
+  REQUIRE_ONLY("error", "redis_keys", "outbox:{1}:journal is a list, not a string", "rename", NULL);
+  rds_run(redis, "DEL outbox:{1}:journal");
+  /* One that only a pending message leads to. */
+  db_exec(conn, "INSERT INTO " TABLE " (message_id, aggregate_type, aggregate_id, event_type, payload) VALUES "
+                "(gen_random_uuid(), 'order', '7', 'x', '{}')");
+  int64_t lane = db_int(conn, "SELECT mod(mod(hashtextextended('7', 0), 16) + 16, 16)");
+  rds_run(redis, "SET outbox:{%lld}:order:7 x", (long long)lane);
+  REQUIRE_ONLY("error", "redis_keys", ":order:7 is a string", "rename", "--stream", "outbox:{%l}:%t:%i");
+  REQUIRE_ALL_FINE();
+  redisFree(redis);
+  PQfinish(conn);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      CHECK_TEST(all_is_well),
+      CHECK_TEST(changes_nothing_beside_a_relay),
+      CHECK_TEST(lines_for_people),
+      CHECK_TEST(servers_that_are_away),
+      CHECK_TEST(passwords_are_not_shown),
+      CHECK_TEST(database_that_takes_no_writes),
+      CHECK_TEST(sessions_that_do_not_fit),
+      CHECK_TEST(clocks_and_old_transactions),
+      CHECK_TEST(names_that_lead_nowhere),
+      CHECK_TEST(columns_and_types),
+      CHECK_TEST(pending_index_and_plan),
+      CHECK_TEST(ids_handed_out_in_advance),
+      CHECK_TEST(partitions_ahead),
+      CHECK_TEST(messages_that_wait),
+      CHECK_TEST(settings_of_redis),
+      CHECK_TEST(keys_of_others),
+  };
+  static const char *const settings[] = {"max_prepared_transactions=10", "max_connections=60", NULL};
+  return HARNESS_RUN(tests, &stack,
+                     (&(struct stack_options){.has_aof = true, .has_clock = true, .pg_settings = settings}));
+}
