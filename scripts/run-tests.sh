@@ -75,23 +75,23 @@ report() {
   fi
 }
 
-# program, role, and which of its tests: what a role can be in the way of, a minute altogether.
+# program, role, how much of it ($TEST_SCALE), and which of its tests: what a role can be in the way of, a minute altogether.
 AS_ROLES='
-order relay *
-kill relay *killed_20*
-fleet relay *under_load
-alert relay *oldest*
-cleanup_relay maintenance *
-init maintenance *makes*
+order relay 0.3 *
+kill relay 0.2 *
+fleet relay 1 *under_load
+alert relay 1 *until_published
+cleanup_relay maintenance 1 days*
+init maintenance 1 makes_a_*
 '
 
-# start_one PROGRAM [ROLE TESTS]: in the background; finish_one reports whichever ends next.
+# start_one PROGRAM [ROLE SCALE TESTS]: in the background; finish_one reports whichever ends next.
 start_one() {
-  local program=$1 role=${2:-} name log
+  local program=$1 role=${2:-} name log settings=()
+  [ -z "$role" ] || settings=("TEST_ROLES=$role" "TEST_SCALE=${TEST_SCALE:-$3}" "TEST_ONLY=${TEST_ONLY:-$4}")
   name=${program#"$BUILD"/tests/}${role:+@$role}
   log=$logs/${name//\//-}.log
-  TEST_ROLES=$role TEST_ONLY=${3:-${TEST_ONLY:-}} \
-    timeout --kill-after=10 "$TEST_TIMEOUT" "$program" >"$log" 2>&1 </dev/null &
+  timeout --kill-after=10 "$TEST_TIMEOUT" env "${settings[@]}" "$program" >"$log" 2>&1 </dev/null &
   running[$!]="$name $log $EPOCHREALTIME"
 }
 
@@ -131,11 +131,11 @@ run_kind() {
 
 # run_as_roles JOBS
 run_as_roles() {
-  local jobs=$1 name role tests
-  while read -r name role tests; do
+  local jobs=$1 name role scale tests
+  while read -r name role scale tests; do
     if [ -z "$name" ] || [[ integration/test_$name@$role.c != *"$T"* ]]; then continue; fi
     while [ ${#running[@]} -ge "$jobs" ]; do finish_one; done
-    start_one "$BUILD/tests/integration/test_$name" "$role" "$tests"
+    start_one "$BUILD/tests/integration/test_$name" "$role" "$scale" "$tests"
   done <<<"$AS_ROLES"
 }
 

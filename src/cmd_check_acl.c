@@ -41,8 +41,8 @@ static const char *const kind_names[CHECK_KEY_KINDS_N] = {
 /* What was denied. */
 struct denials {
   bool is_command_denied[COMMANDS_N];
-  int keys_n[CHECK_KEY_KINDS_N]; /* answers, not different keys */
-  const struct check_key *first[CHECK_KEY_KINDS_N];
+  const struct check_key *first[CHECK_KEY_KINDS_N]; /* NULL: none of the kind */
+  bool has_more[CHECK_KEY_KINDS_N];
   const char *command[CHECK_KEY_KINDS_N]; /* which was asked for the first one */
 };
 
@@ -117,10 +117,14 @@ static void note_denial(struct check *check, const struct question *question, co
   const struct check_key *key = question->key >= 0 ? &check->keys[question->key] : NULL;
   switch (redis_error_dry_run(text)) {
   case REDIS_DRY_RUN_DENIED_KEY:
-    if (key != NULL && !commands[question->command].is_once && denials->keys_n[key->kind]++ == 0) {
+    if (key == NULL || commands[question->command].is_once) {
+      return;
+    }
+    if (denials->first[key->kind] == NULL) {
       denials->first[key->kind] = key;
       denials->command[key->kind] = commands[question->command].words[0];
     }
+    denials->has_more[key->kind] = denials->has_more[key->kind] || key != denials->first[key->kind];
     return;
   case REDIS_DRY_RUN_DENIED_COMMAND:
   case REDIS_DRY_RUN_UNKNOWN:
@@ -165,7 +169,7 @@ static void say_keys(struct check *check, enum check_key_kind kind, const struct
   (void)snprintf(fix, sizeof fix, "ACL SETUSER %s '~%s'", check_redis_user(check), pattern);
   check_say(check, CHECK_ERROR, "redis_rights", fix, "user %s may not %s key %s (%s)%s", check_redis_user(check),
             denials->command[kind], denials->first[kind]->name, kind_names[kind],
-            denials->keys_n[kind] > 1 ? ", nor others" : "");
+            denials->has_more[kind] ? ", nor others" : "");
 }
 
 static bool is_denied_before(const struct denials *denials, size_t command) {
@@ -185,7 +189,7 @@ static void say_denials(struct check *check, const struct denials *denials) {
     }
   }
   for (int kind = 0; kind < CHECK_KEY_KINDS_N; kind++) {
-    if (denials->keys_n[kind] > 0) {
+    if (denials->first[kind] != NULL) {
       say_keys(check, (enum check_key_kind)kind, denials);
     }
   }
@@ -230,7 +234,7 @@ static void try_reading(struct check *check, const char *why) {
 /* ---- all of it */
 
 static void judge(struct check *check, const struct question *questions, int n) {
-  struct denials denials = {.keys_n = {0}};
+  struct denials denials = {.first = {NULL}};
   struct err err = ERR_INIT;
   size_t bytes;
   for (int i = 0; i < n; i++) {

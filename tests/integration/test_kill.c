@@ -59,7 +59,7 @@ static void test_relay_killed_20_times(void **state) {
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   writer = start_load(4000, false);
-  for (int i = 0; i < RELAY_KILLS_N; i++) {
+  for (int i = 0; i < harness_scaled(RELAY_KILLS_N); i++) {
     int64_t before_n = published_n(conn);
     struct relay *relay = relay_start(stack, ARGS("run", "--batch", i % 2 == 0 ? "1000" : "50"));
     WAIT_FOR(60000, published_n(conn) > before_n, "start %d: nothing is published", i);
@@ -81,7 +81,7 @@ static void test_redis_killed_5_times(void **state) {
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   writer = start_load(3000, false);
   relay = relay_start(stack, ARGS("run"));
-  for (int i = 0; i < REDIS_KILLS_N; i++) {
+  for (int i = 0; i < harness_scaled(REDIS_KILLS_N); i++) {
     int64_t before_n = published_n(conn);
     WAIT_FOR(60000, published_n(conn) > before_n, "kill %d: the relay does not come back", i);
     wait_out(prng_between(&prng, 0, 700));
@@ -103,7 +103,7 @@ static void test_postgres_killed_3_times(void **state) {
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   writer = start_load(3000, true);
   relay = relay_start(stack, ARGS("run"));
-  for (int i = 0; i < PG_KILLS_N; i++) {
+  for (int i = 0; i < harness_scaled(PG_KILLS_N); i++) {
     int64_t before_n = published_n(conn);
     WAIT_FOR(60000, published_n(conn) > before_n, "kill %d: the relay does not come back", i);
     wait_out(prng_between(&prng, 0, 700));

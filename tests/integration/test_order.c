@@ -35,7 +35,7 @@ static void test_message_after_a_late_commit(void **state) {
   /* Keeps the relay from ever being idle. */
   writer = writer_start(
       &(struct writer_options){.conninfo = stack->conninfo, .table = TABLE, .threads_n = 4, .seed = prng_seed()});
-  for (int round = 0; round < ROUNDS_N; round++) {
+  for (int round = 0; round < harness_scaled(ROUNDS_N); round++) {
     char id[32];
     snprintf(id, sizeof id, "late %d", round);
     db_exec(late, "BEGIN");
