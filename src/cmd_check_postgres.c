@@ -239,6 +239,28 @@ static void check_sequence(struct check *check) {
   }
 }
 
+/* A table without a key that a publication includes takes no updates. */
+static void check_identity(struct check *check) {
+  char oid[NUMBER_BYTES];
+  char fix[CHECK_TEXT_BYTES];
+  const char *values[] = {oid};
+  (void)snprintf(oid, sizeof oid, "%u", check->relation.oid);
+  const PGresult *rows = check_ask(check, "replica_identity", embed_check_identity_sql, 1, values);
+  if (rows == NULL) {
+    return;
+  }
+  if (int_at(rows, 0, 0) > 0) {
+    (void)snprintf(fix, sizeof fix,
+                   "ALTER TABLE %s REPLICA IDENTITY FULL%s, or leave the outbox out of the publication",
+                   PQgetvalue(rows, 0, 1), int_at(rows, 0, 0) > 1 ? ", and the others" : "");
+    check_say(check, CHECK_ERROR, "replica_identity", fix,
+              "%s%s in a publication without a replica identity: PostgreSQL refuses to mark messages there",
+              PQgetvalue(rows, 0, 1), int_at(rows, 0, 0) > 1 ? " and other partitions are" : " is");
+  } else {
+    check_say(check, CHECK_OK, "replica_identity", NULL, "no publication is in the way of updates");
+  }
+}
+
 static void check_notify(struct check *check) {
   char oid[NUMBER_BYTES];
   const char *values[] = {oid};
@@ -309,6 +331,7 @@ void check_postgres(struct check *check) {
   if (check->table != NULL) {
     check_plan(check);
     check_sequence(check);
+    check_identity(check);
     check_notify(check);
     note_streams(check);
   }

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "db.h"
 #include "fleet.h"
@@ -251,6 +252,25 @@ static void database_that_takes_no_writes(void **state) {
   PQfinish(conn);
 }
 
+/* A server in recovery: with nothing to recover from, but as read-only as any other standby. */
+static void standby(void **state) {
+  char path[STACK_PATH_BYTES + 32];
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  PQfinish(conn);
+  stack_pg_shutdown(stack);
+  (void)snprintf(path, sizeof path, "%s/data/standby.signal", stack->pg_dir);
+  FILE *file = fopen(path, "we");
+  REQUIRE(file != NULL && fchmod(fileno(file), 0666) == 0 && fclose(file) == 0, "cannot write %s", path);
+  stack_pg_restart(stack);
+  REQUIRE_ONLY("error", "primary", "standby", "lead to the primary", NULL);
+  conn = db_open(stack->conninfo);
+  REQUIRE(db_int(conn, "SELECT pg_promote()") == 1, "it is not promoted");
+  REQUIRE_ALL_FINE();
+  PQfinish(conn);
+}
+
 static void sessions_that_do_not_fit(void **state) {
   char conninfo[STACK_URL_BYTES];
   PGconn *conn = db_open(stack->conninfo);
@@ -377,6 +397,23 @@ static void ids_handed_out_in_advance(void **state) {
   PQfinish(conn);
 }
 
+static void publication_without_identity(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_50, TABLE);
+  db_exec(conn, "CREATE PUBLICATION everything FOR ALL TABLES");
+  REQUIRE_ONLY("error", "replica_identity", "refuses to mark", "REPLICA IDENTITY FULL", "--partitions-ahead", "0");
+  db_exec(conn, "ALTER PUBLICATION everything SET (publish = 'insert')");
+  REQUIRE_FINE("--partitions-ahead", "0");
+  db_exec(conn, "DROP PUBLICATION everything");
+  db_exec(conn, "CREATE PUBLICATION one FOR TABLE " TABLE " WITH (publish_via_partition_root)");
+  REQUIRE_ONLY("error", "replica_identity", "refuses to mark", "REPLICA IDENTITY FULL", "--partitions-ahead", "0");
+  db_exec(conn, "DO $do$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = '" TABLE
+                "'::regclass LOOP EXECUTE 'ALTER TABLE ' || p || ' REPLICA IDENTITY FULL'; END LOOP; END $do$");
+  REQUIRE_FINE("--partitions-ahead", "0");
+  PQfinish(conn);
+}
+
 static void partitions_ahead(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   (void)state;
@@ -448,6 +485,82 @@ static void settings_of_redis(void **state) {
   PQfinish(conn);
 }
 
+/* Another Redis for a while, with these settings; its URL. */
+static struct port other_port = PORT_INIT;
+static struct proc other_redis;
+static char other_url[64];
+
+static void start_other(const char *setting, const char *value) {
+  char port[16];
+  char dir[STACK_PATH_BYTES + 32];
+  port_take(&other_port);
+  (void)snprintf(port, sizeof port, "%d", other_port.number);
+  (void)snprintf(dir, sizeof dir, "%s/other-%d", stack->dir, other_port.number);
+  (void)snprintf(other_url, sizeof other_url, "redis://127.0.0.1:%d", other_port.number);
+  REQUIRE(mkdir(dir, 0700) == 0, "cannot make %s", dir);
+  const char *const argv[] = {"redis-server", "--port",        port,     "--dir", dir,   "--save", "", "--appendonly",
+                              "yes",          "--appendfsync", "always", setting, value, NULL};
+  proc_start(&other_redis, &(struct proc_spec){.name = "redis-server", .argv = argv});
+  redisContext *redis = NULL;
+  WAIT_FOR(30000, (redis = rds_try_open(other_url)) != NULL, "the other Redis does not come up");
+  redisFree(redis);
+}
+
+static void stop_other(void) {
+  proc_stop(&other_redis);
+  port_release(&other_port);
+}
+
+static bool info_says(redisContext *redis, const char *section, const char *what) {
+  redisReply *reply = rds_cmd(redis, "INFO %s", section);
+  bool is_there = strstr(reply->str, what) != NULL;
+  freeReplyObject(reply);
+  return is_there;
+}
+
+static void replicas_and_clusters(void **state) {
+  char primary[64];
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  (void)snprintf(primary, sizeof primary, "127.0.0.1 %d", stack->redis_port.number);
+  start_other("--replicaof", primary);
+  WAIT_FOR(60000, info_says(redis, "replication", "state=online"), "the replica is not online");
+  REQUIRE_FINE("--wait-replicas", "1");
+  REQUIRE_ONLY("error", "redis_replicas", "1 are online", "start replicas", "--wait-replicas", "2");
+  REQUIRE_ONLY("error", "redis_role", "replica", "primary", "--redis", other_url);
+  stop_other();
+  start_other("--cluster-enabled", "yes");
+  REQUIRE_ONLY("error", "redis_role", "Redis Cluster", "not in cluster mode", "--redis", other_url);
+  stop_other();
+  /* A disk that takes no snapshot. */
+  redisReply *dir = rds_cmd(redis, "CONFIG GET dir");
+  rds_run(redis, "CONFIG SET dir /proc");
+  rds_run(redis, "BGSAVE");
+  WAIT_FOR(30000, info_says(redis, "persistence", "rdb_last_bgsave_status:err"), "a snapshot can be written to /proc");
+  REQUIRE_ONLY("error", "redis_persistence", "snapshot failed", "disk", NULL);
+  rds_run(redis, "CONFIG SET dir %s", dir->element[1]->str);
+  rds_run(redis, "BGSAVE");
+  WAIT_FOR(30000, info_says(redis, "persistence", "rdb_last_bgsave_status:ok"), "no snapshot is written");
+  REQUIRE_ALL_FINE();
+  freeReplyObject(dir);
+  redisFree(redis);
+  PQfinish(conn);
+}
+
+static void metrics_directory(void **state) {
+  char path[STACK_PATH_BYTES + 64];
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  (void)snprintf(path, sizeof path, "%s/nowhere/metrics", stack->dir);
+  REQUIRE_ONLY("warning", "metrics_file", "No such file", "make it", "--metrics-file", path);
+  (void)snprintf(path, sizeof path, "%s/metrics", stack->dir);
+  REQUIRE_FINE("--metrics-file", path);
+  PQfinish(conn);
+}
+
 static void keys_of_others(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   redisContext *redis = rds_open(stack->redis_url);
@@ -487,18 +600,25 @@ int main(void) {
       CHECK_TEST(servers_that_are_away),
       CHECK_TEST(passwords_are_not_shown),
       CHECK_TEST(database_that_takes_no_writes),
+      CHECK_TEST(standby),
       CHECK_TEST(sessions_that_do_not_fit),
       CHECK_TEST(clocks_and_old_transactions),
       CHECK_TEST(names_that_lead_nowhere),
       CHECK_TEST(columns_and_types),
       CHECK_TEST(pending_index_and_plan),
       CHECK_TEST(ids_handed_out_in_advance),
+      CHECK_TEST(publication_without_identity),
       CHECK_TEST(partitions_ahead),
       CHECK_TEST(messages_that_wait),
       CHECK_TEST(settings_of_redis),
+      CHECK_TEST(replicas_and_clusters),
+      CHECK_TEST(metrics_directory),
       CHECK_TEST(keys_of_others),
   };
   static const char *const settings[] = {"max_prepared_transactions=10", "max_connections=60", NULL};
-  return HARNESS_RUN(tests, &stack,
-                     (&(struct stack_options){.has_aof = true, .has_clock = true, .pg_settings = settings}));
+  static const char *const redis_settings[] = {"enable-protected-configs yes", NULL};
+  return HARNESS_RUN(
+      tests, &stack,
+      (&(struct stack_options){
+          .has_aof = true, .has_clock = true, .pg_settings = settings, .redis_settings = redis_settings}));
 }

@@ -74,6 +74,19 @@ static void require_refusal(const char *mode) {
   stop_pooler();
 }
 
+static void check_says_so(void **state) {
+  (void)state;
+  fill();
+  start_pooler("transaction");
+  struct relay *relay = relay_run_plain(stack, ARGS("check", "--database", pooled_conninfo), END_MS);
+  char *text = relay_stdout(relay);
+  REQUIRE(relay_wait(relay, 0) == 1 && strstr(text, "error    pooling_proxy ") != NULL &&
+              strstr(text, "PostgreSQL itself") != NULL,
+          "not found: %s", text);
+  free(text);
+  stop_pooler();
+}
+
 static void pooled_transactions_are_refused(void **state) {
   (void)state;
   require_refusal("transaction");
@@ -87,6 +100,7 @@ static void pooled_sessions_are_refused_too(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(pooled_transactions_are_refused),
+      HARNESS_TEST(check_says_so),
       HARNESS_TEST(pooled_sessions_are_refused_too),
   };
   return HARNESS_RUN(tests, &stack, NULL);
