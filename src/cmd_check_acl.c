@@ -59,7 +59,7 @@ static int words_n(size_t command) {
 static int add_words(struct check *check, size_t command, const struct check_key *key, struct err *err) {
   for (int i = 0; i < words_n(command); i++) {
     const char *word = commands[command].words[i];
-    bool is_key = strcmp(word, KEY) == 0;
+    bool is_key = key != NULL && strcmp(word, KEY) == 0;
     if (redis_pipeline_arg(check->pipeline, is_key ? key->name : word, is_key ? key->bytes : strlen(word), err) != 0) {
       return -1;
     }

@@ -156,24 +156,56 @@ static void judge_persistence(struct check *check, const char *info) {
   }
 }
 
-/* Not in INFO; CONFIG may be denied, and on hosted servers mostly is. */
-static void judge_fsync(struct check *check, const struct redis_reply *reply) {
+/* Not in INFO; CONFIG may be denied, and on hosted servers mostly is.  Asked for first: what is denied goes to Redis' ACL LOG.  *out is NULL where it cannot be
+ * had, valid until the pipeline is reset. */
+static int ask_fsync(struct check *check, const char **out) {
   struct err err = ERR_INIT;
   size_t bytes;
-  if (check_is_error(reply, &err) || redis_reply_n(reply) != 2) {
+  *out = NULL;
+  redis_pipeline_reset(check->pipeline, 0);
+  if (redis_pipeline_command(check->pipeline, &err, "ACL", "DRYRUN", check_redis_user(check), "CONFIG", "GET",
+                             "appendfsync", NULL) != 0) {
+    check->is_out_of_memory = true;
+    return -1;
+  }
+  if (check_exchange(check, "redis_appendfsync") != 0) {
+    return -1;
+  }
+  if (redis_reply_kind(redis_pipeline_reply(check->pipeline, 0)) == REDIS_TEXT) {
+    return 0;
+  }
+  redis_pipeline_reset(check->pipeline, 0);
+  if (redis_pipeline_command(check->pipeline, &err, "CONFIG", "GET", "appendfsync", NULL) != 0) {
+    check->is_out_of_memory = true;
+    return -1;
+  }
+  if (check_exchange(check, "redis_appendfsync") != 0) {
+    return -1;
+  }
+  const struct redis_reply *reply = redis_pipeline_reply(check->pipeline, 0);
+  if (redis_reply_n(reply) == 2) {
+    *out = redis_reply_text(redis_reply_at(reply, 1), &bytes);
+  }
+  return 0;
+}
+
+static int check_fsync(struct check *check) {
+  const char *value = NULL;
+  if (ask_fsync(check, &value) != 0) {
+    return -1;
+  }
+  if (value == NULL) {
     check_say(check, CHECK_SKIPPED, "redis_appendfsync", NULL,
               "not checked: user %s may not CONFIG GET appendfsync; whoever may, should see \"always\"",
               check_redis_user(check));
-    return;
-  }
-  const char *value = redis_reply_text(redis_reply_at(reply, 1), &bytes);
-  if (strcmp(value, "always") == 0) {
+  } else if (strcmp(value, "always") == 0) {
     check_say(check, CHECK_OK, "redis_appendfsync", NULL, "always");
   } else {
     check_say(check, CHECK_WARNING, "redis_appendfsync", "CONFIG SET appendfsync always (docs/guarantees.md)",
               "%s: %s of acknowledged entries is lost when the machine crashes", value,
               strcmp(value, "everysec") == 0 ? "up to a second or two" : "whatever the kernel had not written");
   }
+  return 0;
 }
 
 static void judge_memory(struct check *check, const char *info) {
@@ -225,8 +257,7 @@ static int check_info(struct check *check) {
   struct err err = ERR_INIT;
   size_t bytes;
   redis_pipeline_reset(check->pipeline, 0);
-  if (redis_pipeline_command(check->pipeline, &err, "INFO", NULL) != 0 ||
-      redis_pipeline_command(check->pipeline, &err, "CONFIG", "GET", "appendfsync", NULL) != 0) {
+  if (redis_pipeline_command(check->pipeline, &err, "INFO", NULL) != 0) {
     check->is_out_of_memory = true;
     return -1;
   }
@@ -247,23 +278,16 @@ static int check_info(struct check *check) {
   judge_version(check, info);
   judge_role(check, info);
   judge_persistence(check, info);
-  if (is_figure(info, "aof_enabled", "1")) {
-    judge_fsync(check, redis_pipeline_reply(check->pipeline, 1));
-  }
   judge_memory(check, info);
   judge_replicas(check, info);
-  return 0;
+  return is_figure(info, "aof_enabled", "1") ? check_fsync(check) : 0;
 }
 
 /* ---- the fleet's record */
 
-static void judge_record(struct check *check, const struct redis_reply *reply) {
+static void judge_record(struct check *check, const struct check_key *key, const struct redis_reply *reply) {
   struct err err = ERR_INIT;
   size_t bytes;
-  const struct check_key *key = NULL;
-  for (int i = 0; i < check->keys_n && key == NULL; i++) {
-    key = check->keys[i].kind == CHECK_KEY_LANES ? &check->keys[i] : NULL;
-  }
   if (check_is_error(reply, &err)) {
     if (strcmp(err.code, "WRONGTYPE") == 0) {
       check_say(check, CHECK_ERROR, "lanes_record", "rename the key, or choose another --stream prefix",
@@ -334,32 +358,34 @@ static void judge_types(struct check *check, int first) {
   }
 }
 
+/* Adds the command with this key as its one argument. */
+static int add_command(struct check *check, const char *command, const struct check_key *key, struct err *err) {
+  if (redis_pipeline_begin(check->pipeline, 2, err) != 0 ||
+      redis_pipeline_arg(check->pipeline, command, strlen(command), err) != 0) {
+    return -1;
+  }
+  return redis_pipeline_arg(check->pipeline, key->name, key->bytes, err);
+}
+
 static int check_keys(struct check *check) {
   struct err err = ERR_INIT;
-  int rc = 0;
+  const struct check_key *record = NULL;
+  for (int i = 0; i < check->keys_n && record == NULL; i++) {
+    record = check->keys[i].kind == CHECK_KEY_LANES ? &check->keys[i] : NULL;
+  }
   redis_pipeline_reset(check->pipeline, 0);
+  int rc = record != NULL ? add_command(check, "GET", record, &err) : -1;
   for (int i = 0; i < check->keys_n && rc == 0; i++) {
-    if (check->keys[i].kind == CHECK_KEY_LANES) {
-      rc = redis_pipeline_begin(check->pipeline, 2, &err);
-      rc = rc == 0 ? redis_pipeline_arg(check->pipeline, "GET", 3, &err) : rc;
-      rc = rc == 0 ? redis_pipeline_arg(check->pipeline, check->keys[i].name, check->keys[i].bytes, &err) : rc;
-    }
+    rc = is_type_asked(&check->keys[i]) ? add_command(check, "TYPE", &check->keys[i], &err) : 0;
   }
-  for (int i = 0; i < check->keys_n && rc == 0; i++) {
-    if (is_type_asked(&check->keys[i])) {
-      rc = redis_pipeline_begin(check->pipeline, 2, &err);
-      rc = rc == 0 ? redis_pipeline_arg(check->pipeline, "TYPE", 4, &err) : rc;
-      rc = rc == 0 ? redis_pipeline_arg(check->pipeline, check->keys[i].name, check->keys[i].bytes, &err) : rc;
-    }
-  }
-  if (rc != 0) {
+  if (rc != 0 || record == NULL) {
     check->is_out_of_memory = true;
     return -1;
   }
   if (check_exchange(check, "redis_keys") != 0) {
     return -1;
   }
-  judge_record(check, redis_pipeline_reply(check->pipeline, 0));
+  judge_record(check, record, redis_pipeline_reply(check->pipeline, 0));
   judge_types(check, 1);
   return 0;
 }

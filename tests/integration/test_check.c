@@ -1,130 +1,13 @@
 /*
- * outboxd check: everything in order, and each finding provoked on real servers and gone when it is mended.
+ * outboxd check: everything in order, and what it finds of PostgreSQL, each thing provoked on a real server and gone when it is mended.
  */
-#include "harness.h"
+#include "test_check.h"
 
-#include <inttypes.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "db.h"
 #include "fleet.h"
-#include "rds.h"
-#include "table.h"
-#include "wait.h"
-
-#define TABLE "outbox_messages"
-#define RUN_MS 60000
 
 static struct stack *stack;
-
-/* -------------------------------------------------------------------------------------------------- helpers */
-
-static int setup(void **state) {
-  int rc = harness_setup(state);
-  redisContext *redis = rds_open(stack->redis_url);
-  rds_run(redis, "CONFIG SET maxmemory 0");
-  rds_run(redis, "CONFIG SET maxmemory-policy noeviction");
-  rds_run(redis, "CONFIG SET appendfsync always");
-  rds_run(redis, "ACL DELUSER relay");
-  redisFree(redis);
-  return rc;
-}
-
-#define CHECK_TEST(function) cmocka_unit_test_setup_teardown(function, setup, harness_teardown)
-
-/* Runs check --json with further arguments; the report is the caller's to decref. */
-static json_t *run_check(const char *const *more, int *status) {
-  const char *args[48] = {"check", "--json"};
-  json_error_t error;
-  for (int n = 2; *more != NULL; more++) {
-    args[n++] = *more;
-  }
-  struct relay *relay = relay_run_plain(stack, args, RUN_MS);
-  *status = relay_wait(relay, 0);
-  char *out = relay_stdout(relay);
-  char *said = relay_text(relay);
-  REQUIRE(said[0] == '\0', "it said on stderr: %s", said);
-  json_t *report = json_loads(out, JSON_REJECT_DUPLICATES, &error);
-  REQUIRE(report != NULL, "no JSON (%s): %s", error.text, out);
-  relay_forget(&relay);
-  free(said);
-  free(out);
-  return report;
-}
-
-static const char *text(const json_t *object, const char *name) {
-  const char *value = json_string_value(json_object_get(object, name));
-  return value != NULL ? value : "";
-}
-
-/* Prints what is not ok, for whoever reads the failure, and counts it. */
-static int count_bad(const json_t *report) {
-  size_t i;
-  json_t *found;
-  int n = 0;
-  json_array_foreach(json_object_get(report, "checks"), i, found) {
-    if (strcmp(text(found, "level"), "ok") != 0 && strcmp(text(found, "level"), "skipped") != 0) {
-      printf("# %s %s: %s -> %s\n", text(found, "level"), text(found, "check"), text(found, "message"),
-             text(found, "fix"));
-      n++;
-    }
-  }
-  return n;
-}
-
-/* The one finding that is a warning or an error. */
-static void require_only(const char *const *args, const char *level, const char *name, const char *says,
-                         const char *fix) {
-  int status;
-  size_t i;
-  json_t *found;
-  json_t *report = run_check(args, &status);
-  int bad_n = count_bad(report);
-  REQUIRE(bad_n == 1, "%d findings, not 1 (%s)", bad_n, name);
-  REQUIRE(status == (strcmp(level, "error") == 0), "exit status %d", status);
-  REQUIRE(json_is_true(json_object_get(report, "is_ok")) == (status == 0), "is_ok is wrong");
-  json_array_foreach(json_object_get(report, "checks"), i, found) {
-    if (strcmp(text(found, "level"), "ok") == 0 || strcmp(text(found, "level"), "skipped") == 0) {
-      continue;
-    }
-    REQUIRE(strcmp(text(found, "level"), level) == 0 && strcmp(text(found, "check"), name) == 0, "not %s %s", level,
-            name);
-    REQUIRE(strstr(text(found, "message"), says) != NULL, "the message does not say \"%s\"", says);
-    REQUIRE(strstr(text(found, "fix"), fix) != NULL, "what to do does not say \"%s\"", fix);
-  }
-  json_decref(report);
-}
-
-#define REQUIRE_ONLY(level, name, says, fix, ...) \
-  require_only((const char *const[]){__VA_ARGS__, NULL}, (level), (name), (says), (fix))
-
-static void require_fine(const char *const *args) {
-  int status;
-  json_t *report = run_check(args, &status);
-  int bad_n = count_bad(report);
-  REQUIRE(bad_n == 0 && status == 0, "%d findings, exit status %d", bad_n, status);
-  REQUIRE(json_is_true(json_object_get(report, "is_ok")) &&
-              json_integer_value(json_object_get(report, "errors")) == 0 &&
-              json_integer_value(json_object_get(report, "warnings")) == 0,
-          "the sums are wrong");
-  json_decref(report);
-}
-
-#define REQUIRE_FINE(...) require_fine((const char *const[]){__VA_ARGS__, NULL})
-#define REQUIRE_ALL_FINE() require_fine((const char *const[]){NULL})
-
-/* The level of a finding by this name; "" when there is none. */
-static void require_level(const json_t *report, const char *name, const char *level) {
-  size_t i;
-  json_t *found;
-  json_array_foreach(json_object_get(report, "checks"), i, found) {
-    if (strcmp(text(found, "check"), name) == 0 && strcmp(text(found, "level"), level) == 0) {
-      return;
-    }
-  }
-  FAIL("no %s with level %s", name, level);
-}
 
 static void lock_lanes_must_be_free(PGconn *conn) {
   REQUIRE(db_int(conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0, "advisory locks are held");
@@ -451,104 +334,6 @@ static void messages_that_wait(void **state) {
   PQfinish(conn);
 }
 
-/* -------------------------------------------------------------------------------------------------- Redis */
-
-static void settings_of_redis(void **state) {
-  PGconn *conn = db_open(stack->conninfo);
-  redisContext *redis = rds_open(stack->redis_url);
-  (void)state;
-  table_create(stack, conn, TABLE_PLAIN, TABLE);
-  rds_run(redis, "CONFIG SET appendfsync everysec");
-  REQUIRE_ONLY("warning", "redis_appendfsync", "everysec", "appendfsync always", NULL);
-  rds_run(redis, "CONFIG SET appendfsync always");
-  rds_run(redis, "CONFIG SET appendonly no");
-  REQUIRE_ONLY("warning", "redis_persistence", "append-only", "appendonly yes", NULL);
-  rds_run(redis, "CONFIG SET appendonly yes");
-  rds_run(redis, "CONFIG SET maxmemory-policy allkeys-lru");
-  REQUIRE_ONLY("warning", "redis_memory", "allkeys-lru", "noeviction", NULL);
-  rds_run(redis, "CONFIG SET maxmemory 1gb");
-  REQUIRE_ONLY("error", "redis_memory", "deleted", "noeviction", NULL);
-  rds_run(redis, "CONFIG SET maxmemory-policy volatile-lru");
-  REQUIRE_ALL_FINE();
-  rds_run(redis, "SET filler %s", "x");
-  rds_run(redis, "SETRANGE filler 4000000 x");
-  rds_run(redis, "CONFIG SET maxmemory-policy noeviction");
-  rds_run(redis, "CONFIG SET maxmemory 4mb");
-  REQUIRE_ONLY("warning", "redis_memory", "refused", "raise maxmemory", NULL);
-  rds_run(redis, "CONFIG SET maxmemory 0");
-  REQUIRE_ONLY("error", "redis_replicas", "0 are online", "--wait-replicas", "--wait-replicas", "1");
-  rds_run(redis, "REPLICAOF 127.0.0.1 1");
-  REQUIRE_ONLY("error", "redis_role", "replica", "primary", NULL);
-  rds_run(redis, "REPLICAOF NO ONE");
-  REQUIRE_ALL_FINE();
-  redisFree(redis);
-  PQfinish(conn);
-}
-
-/* Another Redis for a while, with these settings; its URL. */
-static struct port other_port = PORT_INIT;
-static struct proc other_redis;
-static char other_url[64];
-
-static void start_other(const char *setting, const char *value) {
-  char port[16];
-  char dir[STACK_PATH_BYTES + 32];
-  port_take(&other_port);
-  (void)snprintf(port, sizeof port, "%d", other_port.number);
-  (void)snprintf(dir, sizeof dir, "%s/other-%d", stack->dir, other_port.number);
-  (void)snprintf(other_url, sizeof other_url, "redis://127.0.0.1:%d", other_port.number);
-  REQUIRE(mkdir(dir, 0700) == 0, "cannot make %s", dir);
-  const char *const argv[] = {"redis-server", "--port",        port,     "--dir", dir,   "--save", "", "--appendonly",
-                              "yes",          "--appendfsync", "always", setting, value, NULL};
-  proc_start(&other_redis, &(struct proc_spec){.name = "redis-server", .argv = argv});
-  redisContext *redis = NULL;
-  WAIT_FOR(30000, (redis = rds_try_open(other_url)) != NULL, "the other Redis does not come up");
-  redisFree(redis);
-}
-
-static void stop_other(void) {
-  proc_stop(&other_redis);
-  port_release(&other_port);
-}
-
-static bool info_says(redisContext *redis, const char *section, const char *what) {
-  redisReply *reply = rds_cmd(redis, "INFO %s", section);
-  bool is_there = strstr(reply->str, what) != NULL;
-  freeReplyObject(reply);
-  return is_there;
-}
-
-static void replicas_and_clusters(void **state) {
-  char primary[64];
-  PGconn *conn = db_open(stack->conninfo);
-  redisContext *redis = rds_open(stack->redis_url);
-  (void)state;
-  table_create(stack, conn, TABLE_PLAIN, TABLE);
-  (void)snprintf(primary, sizeof primary, "127.0.0.1 %d", stack->redis_port.number);
-  start_other("--replicaof", primary);
-  WAIT_FOR(60000, info_says(redis, "replication", "state=online"), "the replica is not online");
-  REQUIRE_FINE("--wait-replicas", "1");
-  REQUIRE_ONLY("error", "redis_replicas", "1 are online", "start replicas", "--wait-replicas", "2");
-  REQUIRE_ONLY("error", "redis_role", "replica", "primary", "--redis", other_url);
-  stop_other();
-  start_other("--cluster-enabled", "yes");
-  REQUIRE_ONLY("error", "redis_role", "Redis Cluster", "not in cluster mode", "--redis", other_url);
-  stop_other();
-  /* A disk that takes no snapshot. */
-  redisReply *dir = rds_cmd(redis, "CONFIG GET dir");
-  rds_run(redis, "CONFIG SET dir /proc");
-  rds_run(redis, "BGSAVE");
-  WAIT_FOR(30000, info_says(redis, "persistence", "rdb_last_bgsave_status:err"), "a snapshot can be written to /proc");
-  REQUIRE_ONLY("error", "redis_persistence", "snapshot failed", "disk", NULL);
-  rds_run(redis, "CONFIG SET dir %s", dir->element[1]->str);
-  rds_run(redis, "BGSAVE");
-  WAIT_FOR(30000, info_says(redis, "persistence", "rdb_last_bgsave_status:ok"), "no snapshot is written");
-  REQUIRE_ALL_FINE();
-  freeReplyObject(dir);
-  redisFree(redis);
-  PQfinish(conn);
-}
-
 static void metrics_directory(void **state) {
   char path[STACK_PATH_BYTES + 64];
   PGconn *conn = db_open(stack->conninfo);
@@ -558,37 +343,6 @@ static void metrics_directory(void **state) {
   REQUIRE_ONLY("warning", "metrics_file", "No such file", "make it", "--metrics-file", path);
   (void)snprintf(path, sizeof path, "%s/metrics", stack->dir);
   REQUIRE_FINE("--metrics-file", path);
-  PQfinish(conn);
-}
-
-static void keys_of_others(void **state) {
-  PGconn *conn = db_open(stack->conninfo);
-  redisContext *redis = rds_open(stack->redis_url);
-  (void)state;
-  table_create(stack, conn, TABLE_PLAIN, TABLE);
-  struct relay *relay = relay_start(stack, ARGS("run", "--lanes", "4", "--until-empty"));
-  REQUIRE(relay_wait(relay, 60000) == 0, "the relay fails");
-  REQUIRE_FINE("--lanes", "4");
-  REQUIRE_ONLY("error", "lanes_record", "\"lanes\":4", "--lanes", "--lanes", "5");
-  rds_run(redis, "DEL outbox:lanes");
-  rds_run(redis, "LPUSH outbox:lanes x");
-  REQUIRE_ONLY("error", "lanes_record", "outbox:lanes is not outboxd's", "rename", NULL);
-  rds_run(redis, "DEL outbox:lanes");
-  rds_run(redis, "SET outbox:{3} x");
-  REQUIRE_ONLY("error", "redis_keys", "outbox:{3} is a string, not a stream", "rename", NULL);
-  REQUIRE_FINE("--lanes", "2");
-  rds_run(redis, "DEL outbox:{3}");
-  rds_run(redis, "LPUSH outbox:{1}:journal x");
-  REQUIRE_ONLY("error", "redis_keys", "outbox:{1}:journal is a list, not a string", "rename", NULL);
-  rds_run(redis, "DEL outbox:{1}:journal");
-  /* One that only a pending message leads to. */
-  db_exec(conn, "INSERT INTO " TABLE " (message_id, aggregate_type, aggregate_id, event_type, payload) VALUES "
-                "(gen_random_uuid(), 'order', '7', 'x', '{}')");
-  int64_t lane = db_int(conn, "SELECT mod(mod(hashtextextended('7', 0), 16) + 16, 16)");
-  rds_run(redis, "SET outbox:{%lld}:order:7 x", (long long)lane);
-  REQUIRE_ONLY("error", "redis_keys", ":order:7 is a string", "rename", "--stream", "outbox:{%l}:%t:%i");
-  REQUIRE_ALL_FINE();
-  redisFree(redis);
   PQfinish(conn);
 }
 
@@ -610,15 +364,9 @@ int main(void) {
       CHECK_TEST(publication_without_identity),
       CHECK_TEST(partitions_ahead),
       CHECK_TEST(messages_that_wait),
-      CHECK_TEST(settings_of_redis),
-      CHECK_TEST(replicas_and_clusters),
       CHECK_TEST(metrics_directory),
-      CHECK_TEST(keys_of_others),
   };
-  static const char *const settings[] = {"max_prepared_transactions=10", "max_connections=60", NULL};
-  static const char *const redis_settings[] = {"enable-protected-configs yes", NULL};
-  return HARNESS_RUN(
-      tests, &stack,
-      (&(struct stack_options){
-          .has_aof = true, .has_clock = true, .pg_settings = settings, .redis_settings = redis_settings}));
+  static const char *const settings[] = {"max_connections=60", NULL};
+  return HARNESS_RUN(tests, &stack,
+                     (&(struct stack_options){.has_aof = true, .has_clock = true, .pg_settings = settings}));
 }

@@ -286,6 +286,11 @@ static void each_redis_right_is_named(void **state) {
   (void)state;
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   make_roles(NULL);
+  rds_run(redis, "ACL LOG RESET");
+  require_fine(relay_conninfo, ARGS("--no-cleanup"));
+  redisReply *log = rds_cmd(redis, "ACL LOG");
+  REQUIRE(log->elements == 0, "the check was denied something, and that is in Redis' ACL LOG");
+  freeReplyObject(log);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " %s", cases[i].rule);
     require_one(relay_conninfo, ARGS("--no-cleanup"), cases[i].says, cases[i].fix);
