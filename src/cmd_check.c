@@ -33,9 +33,9 @@ static void clean(char *text, bool is_ascii) {
 
 /* A JSON string, whatever the bytes. */
 static json_t *string_of(const char *text) {
-  char copy[CHECK_TEXT_BYTES];
   json_t *string = json_string(text);
   if (string == NULL) {
+    char copy[CHECK_TEXT_BYTES];
     (void)snprintf(copy, sizeof copy, "%s", text);
     clean(copy, true);
     string = json_string(copy);

@@ -101,7 +101,6 @@ static bool explain(struct plan *plan, unsigned form, bool is_simple) {
 /* Says which tables have no pending index; the rows of sql/check_indexes.sql, the caller's to PQclear, or NULL. */
 static PGresult *check_indexes(struct check *check) {
   char oid[16];
-  char fix[CHECK_TEXT_BYTES];
   const char *values[] = {oid};
   int missing_n = 0;
   const char *first = "";
@@ -116,8 +115,8 @@ static PGresult *check_indexes(struct check *check) {
     }
   }
   if (missing_n > 0) {
-    (void)snprintf(fix, sizeof fix, "run outboxd init as the owner: it builds the index beside the writers");
-    check_say(check, CHECK_ERROR, "pending_index", fix,
+    check_say(check, CHECK_ERROR, "pending_index",
+              "run outboxd init as the owner: it builds the index beside the writers",
               "%s has no index on (id) WHERE published_at IS NULL%s: each claim reads the whole table", first,
               missing_n > 1 ? ", and others have none either" : "");
   } else {
@@ -129,7 +128,6 @@ static PGresult *check_indexes(struct check *check) {
 
 void check_plan(struct check *check) {
   static const unsigned forms[] = {0, FORM_ALL};
-  char fix[CHECK_TEXT_BYTES];
   struct plan plan = {.check = check};
   PGresult *indexes = check_indexes(check);
   if (indexes == NULL || check_ask(check, "claim_plan", embed_session_plan_sql, 0, NULL) == NULL) {
@@ -142,6 +140,7 @@ void check_plan(struct check *check) {
     is_read = explain(&plan, forms[i], true) && explain(&plan, forms[i], false);
   }
   if (is_read && plan.elsewhere_n > 0) {
+    char fix[CHECK_TEXT_BYTES];
     (void)snprintf(fix, sizeof fix,
                    "CREATE INDEX CONCURRENTLY ON %s USING btree (id) WHERE published_at IS NULL, drop the one that is "
                    "not used, ANALYZE",

@@ -125,7 +125,6 @@ static void judge_limit(struct check *check, const char *what, const char *fix, 
 
 static void check_sessions(struct check *check) {
   const struct cfg *cfg = check->cfg;
-  char fix[CHECK_TEXT_BYTES];
   int64_t needed_n = cfg->claimers_n + SESSIONS_ALWAYS + (cfg->has_no_cleanup ? 0 : SESSIONS_CLEANUP);
   const PGresult *row = check_ask(check, "sessions", embed_check_sessions_sql, 0, NULL);
   if (row == NULL || PQntuples(row) == 0) {
@@ -140,6 +139,7 @@ static void check_sessions(struct check *check) {
                 int_at(row, 0, 3) - 1, needed_n);
   }
   if (int_at(row, 0, 4) >= 0) {
+    char fix[CHECK_TEXT_BYTES];
     (void)snprintf(fix, sizeof fix, "ALTER ROLE %s CONNECTION LIMIT %" PRId64 ", or lower --claimers", check->role,
                    2 * needed_n);
     judge_limit(check, "the role", fix, int_at(row, 0, 4), int_at(row, 0, 5) - 1, needed_n);
@@ -242,7 +242,6 @@ static void check_sequence(struct check *check) {
 /* A table without a key that a publication includes takes no updates. */
 static void check_identity(struct check *check) {
   char oid[NUMBER_BYTES];
-  char fix[CHECK_TEXT_BYTES];
   const char *values[] = {oid};
   (void)snprintf(oid, sizeof oid, "%u", check->relation.oid);
   const PGresult *rows = check_ask(check, "replica_identity", embed_check_identity_sql, 1, values);
@@ -250,6 +249,7 @@ static void check_identity(struct check *check) {
     return;
   }
   if (int_at(rows, 0, 0) > 0) {
+    char fix[CHECK_TEXT_BYTES];
     (void)snprintf(fix, sizeof fix,
                    "ALTER TABLE %s REPLICA IDENTITY FULL%s, or leave the outbox out of the publication",
                    PQgetvalue(rows, 0, 1), int_at(rows, 0, 0) > 1 ? ", and the others" : "");

@@ -34,7 +34,8 @@ static const char *argument(const char *const *args, const char *name, const cha
 }
 
 bool roles_is_relay(const char *const *args) {
-  return roles_are_on() && strcmp(getenv("TEST_ROLES"), "relay") == 0 && strcmp(args[0], "init") != 0;
+  const char *text = getenv("TEST_ROLES");
+  return roles_are_on() && text != NULL && strcmp(text, "relay") == 0 && strcmp(args[0], "init") != 0;
 }
 
 /* Runs a script of ours; its output goes to roles.log. */
@@ -82,8 +83,6 @@ char *roles_redis_line(const char *dir) {
 
 /* For a table that has them already the script would change nothing, and takes its time. */
 static bool is_prepared(const struct stack *stack, const char *table) {
-  static char last[2 * STACK_PATH_BYTES];
-  char now[2 * STACK_PATH_BYTES];
   PGconn *conn = db_open(stack->conninfo);
   const char *values[] = {table};
   PGresult *rows = PQexecParams(conn,
@@ -92,6 +91,8 @@ static bool is_prepared(const struct stack *stack, const char *table) {
                                 1, NULL, values, NULL, NULL, 0);
   bool is_there = PQntuples(rows) == 1;
   if (is_there) {
+    static char last[64];
+    char now[64];
     stack_print_path(now, sizeof now, "%s %s", PQgetvalue(rows, 0, 0), PQgetvalue(rows, 0, 1));
     is_there = strcmp(now, last) == 0;
     memcpy(last, now, sizeof last);
