@@ -95,7 +95,7 @@ static bool is_prepared(const struct stack *stack, const char *table) {
     char now[64];
     stack_print_path(now, sizeof now, "%s %s", PQgetvalue(rows, 0, 0), PQgetvalue(rows, 0, 1));
     is_there = strcmp(now, last) == 0;
-    memcpy(last, now, sizeof last);
+    stack_print_path(last, sizeof last, "%s", now);
   }
   PQclear(rows);
   PQfinish(conn);
