@@ -1,7 +1,8 @@
 -- The statements that give each role what it needs on one outbox table, and no more.  Called by postgres-roles.sh, which sets the variables:
--- table (as the command line has it), relay, maintenance, writer (role names), stats (true or false), keep_owner (true or false).
+-- table (as the command line has it), relay, maintenance, writer (role names), schema (of a table that is not there yet; empty for the first
+-- of the search_path), stats and keep_owner (true or false).
 --
--- One row a statement, in order.  What is granted already is granted again, which changes nothing.  docs/privileges.md explains each.
+-- One row a statement, in order.  A right on a table that is there already is granted again, which changes nothing.  docs/privileges.md explains each.
 WITH given AS (
   SELECT :'relay'::text AS relay, :'maintenance'::text AS maintenance, :'writer'::text AS writer
 ), outbox AS (
@@ -24,6 +25,9 @@ WITH given AS (
   FROM outbox o JOIN pg_attribute a ON a.attrelid = o.oid
   WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
     AND a.attname NOT IN ('id', 'attempts', 'last_error', 'published_at')
+), member AS (
+  SELECT r.rolname AS of, m.rolname AS name
+  FROM pg_auth_members a JOIN pg_roles r ON r.oid = a.roleid JOIN pg_roles m ON m.oid = a.member
 ), statements AS (
   SELECT 1 AS step, r.nth AS nth, format('CREATE ROLE %I %s', r.name, r.login) AS sql
   FROM given g, LATERAL (VALUES (1, g.relay, 'LOGIN'), (2, g.maintenance, 'LOGIN'), (3, g.writer, 'NOLOGIN')) r (nth, name, login)
@@ -35,9 +39,11 @@ WITH given AS (
   UNION ALL
   -- Whoever maintains can also relay.
   SELECT 4, 0, format('GRANT %I TO %I', g.relay, g.maintenance) FROM given g
+  WHERE NOT EXISTS (SELECT FROM member m WHERE m.of = g.relay AND m.name = g.maintenance)
   UNION ALL
   -- The alert about old transactions: those of other roles are hidden without it.
-  SELECT 5, 0, format('GRANT pg_read_all_stats TO %I', g.relay) FROM given g WHERE :'stats'::boolean
+  SELECT 5, 0, format('GRANT pg_read_all_stats TO %I', g.relay) FROM given g
+  WHERE :'stats'::boolean AND NOT EXISTS (SELECT FROM member m WHERE m.of = 'pg_read_all_stats' AND m.name = g.relay)
   UNION ALL
   -- Partitions are tables: made in the schema, and given to the table's owner, who has to be allowed there too.
   SELECT 6, 0, format('GRANT CREATE ON SCHEMA %s TO %I', w.schema, g.maintenance)
@@ -48,6 +54,7 @@ WITH given AS (
   UNION ALL
   SELECT 8, 0, format('GRANT %I TO %I', o.owner, g.maintenance)
   FROM outbox o, given g WHERE :'keep_owner'::boolean AND o.relkind = 'p' AND o.owner <> g.maintenance
+    AND NOT EXISTS (SELECT FROM member m WHERE m.of = o.owner AND m.name = g.maintenance)
   UNION ALL
   -- The table's former owner keeps all rights on it, as a member of the new one.
   SELECT 9, 0, format('GRANT %I TO %I', g.maintenance, o.owner)
