@@ -7,9 +7,9 @@
 #   --user     outboxd
 #   --config   print a line for redis.conf or an ACL file instead of a command
 #   --apply    run the command through redis-cli with the arguments that follow, the last option here: --apply -h redis.internal --user admin.
-#              The user is made anew each time, so it is exactly this afterwards
+#              A user that is there loses all other keys and commands
 #
-# The password is taken from $OUTBOXD_REDIS_PASSWORD; it has no spaces.  Without it the user keeps the one it has, or has none and cannot log in.
+# The password is taken from $OUTBOXD_REDIS_PASSWORD.  Without it the user keeps the one it has, or has none and cannot log in.
 set -euo pipefail
 
 stream='outbox:{%l}'
@@ -81,14 +81,15 @@ rules+=('+wait')
 rules+=('+ping' '+info')
 # outboxd check: types of keys, and what this user may do.
 rules+=('+type' '+acl|dryrun')
+# As its hash: then it is on no screen and in no file.
 password=${OUTBOXD_REDIS_PASSWORD:-}
-case $password in
-*[[:space:]]*) fail "OUTBOXD_REDIS_PASSWORD has a space in it" ;;
-esac
-[ -z "$password" ] || rules=(resetpass ">$password" "${rules[@]}")
+if [ -n "$password" ]; then
+  hash=$(printf '%s' "$password" | sha256sum)
+  rules=(resetpass "#${hash%% *}" "${rules[@]}")
+fi
 
 if [ -n "$is_applied" ]; then
-  # From the standard input, so that the password is in no list of processes.
+  # From the standard input: what is special in a pattern is so for redis-cli too.
   {
     printf 'ACL SETUSER "%s" on' "$user"
     for rule in "${rules[@]}"; do

@@ -45,6 +45,7 @@ static void changes_nothing_beside_a_relay(void **state) {
   table_fill(conn, TABLE_INIT, TABLE, 2000, 50, 50);
   wait_no_pending(conn, TABLE, 10, 60000);
   long long keys_n = rds_int(redis, "DBSIZE");
+  int changes_n = relay_count(relay, "lanes_changed");
   char *before = db_text(conn, "SELECT string_agg(t::text, '' ORDER BY id) FROM " TABLE " t");
   for (int i = 0; i < 3; i++) {
     REQUIRE_FINE("--lanes", "4");
@@ -52,7 +53,7 @@ static void changes_nothing_beside_a_relay(void **state) {
   char *after = db_text(conn, "SELECT string_agg(t::text, '' ORDER BY id) FROM " TABLE " t");
   REQUIRE(strcmp(before, after) == 0, "rows have changed");
   REQUIRE(rds_int(redis, "DBSIZE") == keys_n, "keys have come or gone");
-  REQUIRE(relay_is_running(relay) && relay_count(relay, "lanes_lost") == 0, "the relay is disturbed");
+  REQUIRE(relay_is_running(relay) && relay_count(relay, "lanes_changed") == changes_n, "the relay is disturbed");
   REQUIRE(fleet_look(conn, TABLE).lanes_n == 4, "lanes have lost their owner");
   relay_stop(relay);
   free(before);
@@ -154,6 +155,9 @@ static void standby(void **state) {
   PQfinish(conn);
 }
 
+/* A session ends a moment after its client. */
+#define NARROW_N "SELECT count(*) FROM pg_stat_activity WHERE usename = 'narrow'"
+
 static void sessions_that_do_not_fit(void **state) {
   char conninfo[STACK_URL_BYTES];
   PGconn *conn = db_open(stack->conninfo);
@@ -165,7 +169,9 @@ static void sessions_that_do_not_fit(void **state) {
   stack_conninfo(stack, "narrow", STACK_DATABASE, conninfo);
   REQUIRE_ONLY("error", "sessions", "7", "ALTER ROLE narrow CONNECTION LIMIT", "--database", conninfo);
   /* Six are enough with fewer claimers, but not beside another relay's. */
+  wait_sql_int(conn, 0, RUN_MS, NARROW_N);
   REQUIRE_FINE("--database", conninfo, "--claimers", "2");
+  wait_sql_int(conn, 0, RUN_MS, NARROW_N);
   PGconn *other = db_open(conninfo);
   REQUIRE_ONLY("warning", "sessions", "5 are left", "ALTER ROLE narrow", "--database", conninfo, "--claimers", "2");
   PQfinish(other);
@@ -183,9 +189,9 @@ static void clocks_and_old_transactions(void **state) {
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   REQUIRE_ALL_FINE();
   stack_pg_set_clock(stack, 30);
-  REQUIRE_ONLY("warning", "clock", "30.0 s ahead", "chrony", NULL);
+  REQUIRE_ONLY("warning", "clock", "s ahead of this host's", "chrony", NULL);
   stack_pg_set_clock(stack, -30);
-  REQUIRE_ONLY("warning", "clock", "30.0 s behind", "chrony", NULL);
+  REQUIRE_ONLY("warning", "clock", "s behind this host's", "chrony", NULL);
   stack_pg_set_clock(stack, 0);
   db_exec(old, "SET application_name = 'nightly report'; BEGIN; SELECT 1");
   REQUIRE_ALL_FINE();
@@ -303,7 +309,8 @@ static void partitions_ahead(void **state) {
   table_create(stack, conn, TABLE_INIT, TABLE);
   db_exec(conn,
           "DO $do$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits JOIN pg_class c ON c.oid = "
-          "inhrelid WHERE inhparent = '" TABLE "'::regclass AND right(c.relname, 11) > to_char(now() AT TIME ZONE "
+          "inhrelid WHERE inhparent = '" TABLE
+          "'::regclass AND right(c.relname, 11) > to_char((now() + interval '1 day') AT TIME ZONE "
           "'UTC', '\"y\"YYYY\"m\"MM\"d\"DD') LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $do$");
   REQUIRE_ONLY("warning", "partitions", "days ahead only", "outboxd init", NULL);
   db_exec(conn, "CREATE TABLE rest PARTITION OF " TABLE " DEFAULT");

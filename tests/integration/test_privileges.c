@@ -238,10 +238,13 @@ static void what_a_writer_may(void **state) {
 static void printed_statements(void **state) {
   char path[STACK_PATH_BYTES + 16];
   char program[STACK_PATH_BYTES + 16];
+  char search[ROLES_PATH_BYTES];
+  const char *const env[] = {search, NULL};
   PGconn *conn = db_open(stack->conninfo);
   (void)state;
   table_create(stack, conn, TABLE_INIT, TABLE);
   (void)snprintf(path, sizeof path, "%s/roles.sql", stack->dir);
+  roles_path(stack, search);
   (void)snprintf(program, sizeof program, "%s/psql", stack->pg_bin);
   const char *const print[] = {"scripts/postgres-roles.sh",
                                "--database",
@@ -253,7 +256,8 @@ static void printed_statements(void **state) {
                                "--writer",
                                "w",
                                NULL};
-  REQUIRE(proc_run(&(struct proc_spec){.name = print[0], .argv = print, .stdout_path = path}, RUN_MS) == 0, "it fails");
+  REQUIRE(proc_run(&(struct proc_spec){.name = print[0], .argv = print, .env = env, .stdout_path = path}, RUN_MS) == 0,
+          "it fails");
   REQUIRE(db_int(conn, "SELECT count(*) FROM pg_roles WHERE rolname IN ('R \"x\"', 'm', 'w')") == 0, "roles are made");
   const char *const feed[] = {program, "-qX", "-v", "ON_ERROR_STOP=1", "-f", path, stack->conninfo, NULL};
   REQUIRE(proc_run(&(struct proc_spec){.name = "psql", .argv = feed}, RUN_MS) == 0, "psql fails");
@@ -261,7 +265,8 @@ static void printed_statements(void **state) {
           "not granted");
   db_exec(conn, "DROP OWNED BY \"R \"\"x\"\"\", m, w CASCADE; DROP ROLE \"R \"\"x\"\"\", m, w");
   const char *const wrong[] = {"scripts/postgres-roles.sh", "--relay", "same", "--writer", "same", NULL};
-  REQUIRE(proc_run(&(struct proc_spec){.name = wrong[0], .argv = wrong}, RUN_MS) == 2, "one role for two is taken");
+  REQUIRE(proc_run(&(struct proc_spec){.name = wrong[0], .argv = wrong, .env = env}, RUN_MS) == 2,
+          "one role for two is taken");
   PQfinish(conn);
 }
 

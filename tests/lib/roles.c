@@ -47,11 +47,15 @@ static void run_script(const struct stack *stack, const char *const *argv, const
   REQUIRE(status == 0, "%s ended with status %d, see %s", argv[0], status, log_path);
 }
 
-void roles_apply_postgres(const struct stack *stack, const char *table, const char *option) {
-  char path[STACK_PATH_BYTES + 4096];
+void roles_path(const struct stack *stack, char out[ROLES_PATH_BYTES]) {
   const char *set = getenv("PATH");
+  (void)snprintf(out, ROLES_PATH_BYTES, "PATH=%s:%s", stack->pg_bin, set != NULL ? set : "/usr/bin:/bin");
+}
+
+void roles_apply_postgres(const struct stack *stack, const char *table, const char *option) {
+  char path[ROLES_PATH_BYTES];
   const char *const env[] = {path, NULL};
-  (void)snprintf(path, sizeof path, "PATH=%s:%s", stack->pg_bin, set != NULL ? set : "");
+  roles_path(stack, path);
   const char *const argv[] = {
       "scripts/postgres-roles.sh", "--database", stack->conninfo, "--table", table, "--apply", option, NULL};
   run_script(stack, argv, env);

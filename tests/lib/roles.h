@@ -24,6 +24,10 @@ bool roles_is_relay(const char *const *args);
 void roles_prepare(const struct stack *stack, const char *const *args, char conninfo[STACK_URL_BYTES],
                    char redis_url[STACK_URL_BYTES]);
 
+#define ROLES_PATH_BYTES 8192
+/* "PATH=...", with the stack's own psql first: for whoever runs the script. */
+void roles_path(const struct stack *stack, char out[ROLES_PATH_BYTES]);
+
 /* scripts/postgres-roles.sh --apply and scripts/redis-user.sh --apply with further arguments; both fail the test when the script fails. */
 void roles_apply_postgres(const struct stack *stack, const char *table, const char *option);
 void roles_apply_redis(const struct stack *stack, const char *template);
