@@ -61,7 +61,7 @@ pattern() {
 }
 
 case $stream in
-*[[:space:]]*) fail "--stream $stream: a pattern cannot hold spaces" ;;
+*[[:space:]\'\"]*) fail "--stream $stream: a pattern cannot hold spaces or quotes" ;;
 *'{%l}'*) ;;
 *) fail "--stream $stream: it has no {%l}" ;;
 esac
@@ -101,7 +101,13 @@ if [ -n "$is_applied" ]; then
 elif [ -n "$is_config" ]; then
   printf 'user %s on %s\n' "$user" "${rules[*]}"
 else
+  # Quoted so that a shell and redis-cli's prompt both take it.
   printf 'ACL SETUSER %s on' "$user"
-  printf ' %q' "${rules[@]}"
+  for rule in "${rules[@]}"; do
+    case $rule in
+    *[!A-Za-z0-9:+]*) printf " '%s'" "$rule" ;;
+    *) printf ' %s' "$rule" ;;
+    esac
+  done
   printf '\n'
 fi

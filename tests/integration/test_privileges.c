@@ -71,7 +71,8 @@ static void require_fine(const char *conninfo, const char *const *more) {
   free(found);
 }
 
-static void require_one(const char *conninfo, const char *const *more, const char *says, const char *fix) {
+/* Requires one finding, and returns what it proposes; the caller's to free. */
+static char *require_proposed(const char *conninfo, const char *const *more, const char *says, const char *fix) {
   int status;
   char *found = findings(conninfo, more, &status);
   REQUIRE(found[0] != '\0' && strchr(found, '\n') == found + strlen(found) - 1, "not one finding (%s): %s", says,
@@ -79,7 +80,30 @@ static void require_one(const char *conninfo, const char *const *more, const cha
   REQUIRE(strstr(found, says) != NULL && strstr(found, fix) != NULL, "it does not say \"%s\" and \"%s\": %s", says, fix,
           found);
   REQUIRE(status == (strncmp(found, "error ", 6) == 0), "exit status %d: %s", status, found);
+  char *proposed = strdup(strstr(found, " -> ") + strlen(" -> "));
+  REQUIRE(proposed != NULL, "out of memory");
+  proposed[strlen(proposed) - 1] = '\0'; /* the line's end */
   free(found);
+  return proposed;
+}
+
+static void require_one(const char *conninfo, const char *const *more, const char *says, const char *fix) {
+  free(require_proposed(conninfo, more, says, fix));
+}
+
+/* Does what was proposed to Redis, and frees it. */
+static void mend_redis(redisContext *redis, char *proposed) {
+  const char *words[16];
+  int n = 0;
+  char *save = NULL;
+  for (char *word = strtok_r(proposed, " '", &save); word != NULL; word = strtok_r(NULL, " '", &save)) {
+    REQUIRE(n < 16, "many words");
+    words[n++] = word;
+  }
+  redisReply *reply = redisCommandArgv(redis, n, words, NULL);
+  REQUIRE(reply != NULL && reply->type == REDIS_REPLY_STATUS, "%s is refused", words[0]);
+  freeReplyObject(reply);
+  free(proposed);
 }
 
 static void make_roles(const char *option) {
@@ -124,9 +148,11 @@ static void each_right_is_named(void **state) {
     require_fine(maintenance_conninfo, ARGS("--processed-retention", forms[f] == TABLE_INIT ? "30d" : "0"));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
       db_exec(conn, "%s", cases[i].revoke);
-      require_one(relay_conninfo, ARGS("--no-cleanup"), cases[i].says, cases[i].fix);
-      make_roles(NULL);
+      char *proposed = require_proposed(relay_conninfo, ARGS("--no-cleanup"), cases[i].says, cases[i].fix);
+      db_exec(conn, "%s", proposed);
+      free(proposed);
     }
+    require_fine(relay_conninfo, ARGS("--no-cleanup"));
   }
   /* Of one partition, and of the schema. */
   char *partition =
@@ -298,25 +324,62 @@ static void each_redis_right_is_named(void **state) {
   freeReplyObject(log);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " %s", cases[i].rule);
-    require_one(relay_conninfo, ARGS("--no-cleanup"), cases[i].says, cases[i].fix);
-    roles_apply_redis(stack, "outbox:{%l}");
+    mend_redis(redis, require_proposed(relay_conninfo, ARGS("--no-cleanup"), cases[i].says, cases[i].fix));
+  }
+  require_fine(relay_conninfo, ARGS("--no-cleanup"));
+  static const struct {
+    const char *keys;
+    const char *says;
+    const char *fix;
+  } key_cases[] = {
+      {"resetkeys ~outbox:lanes ~outbox:{*}:journal", "may not XADD key outbox:{0} (streams), nor others",
+       "~outbox:{*}'"},
+      {"resetkeys ~outbox:lanes ~outbox:{?} ~outbox:{??}", "key outbox:{0}:journal (journals)", "~outbox:{*}:journal'"},
+      {"resetkeys ~outbox:{*}*", "may not SET key outbox:lanes (the fleet's record) ->", "~outbox:lanes'"},
+  };
+  for (size_t i = 0; i < sizeof key_cases / sizeof key_cases[0]; i++) {
+    char command[256];
+    (void)snprintf(command, sizeof command, "ACL SETUSER " ROLES_REDIS_USER " %s", key_cases[i].keys);
+    rds_run(redis, command);
+    mend_redis(redis, require_proposed(relay_conninfo, ARGS("--no-cleanup"), key_cases[i].says, key_cases[i].fix));
     require_fine(relay_conninfo, ARGS("--no-cleanup"));
   }
-  rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " resetkeys ~outbox:lanes ~outbox:{*}:journal");
-  require_one(relay_conninfo, ARGS("--no-cleanup"), "may not XADD key outbox:{0} (streams), nor others",
-              "'~outbox:{*}'");
-  rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " resetkeys ~outbox:lanes ~outbox:{?} ~outbox:{??}");
-  require_one(relay_conninfo, ARGS("--no-cleanup"), "key outbox:{0}:journal (journals)", "'~outbox:{*}:journal'");
-  rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " resetkeys ~outbox:{*}*");
-  require_one(relay_conninfo, ARGS("--no-cleanup"), "key outbox:lanes (the fleet's record)", "'~outbox:lanes'");
   /* What the check alone needs may be missing: then it says that it did not look. */
-  roles_apply_redis(stack, "outbox:{%l}");
   rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " -acl|dryrun -type");
   require_fine(relay_conninfo, ARGS("--no-cleanup"));
   rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " -eval");
   require_one(relay_conninfo, ARGS("--no-cleanup"), "cannot EVAL", "docs/privileges.md");
   redisFree(redis);
   PQfinish(conn);
+}
+
+/* The user as Redis prints it; caller frees. */
+static char *acl_line(redisContext *redis) {
+  redisReply *list = rds_cmd(redis, "ACL LIST");
+  char *line = NULL;
+  for (size_t i = 0; i < list->elements && line == NULL; i++) {
+    if (strncmp(list->element[i]->str, "user " ROLES_REDIS_USER " ", strlen("user " ROLES_REDIS_USER " ")) == 0) {
+      line = strdup(list->element[i]->str);
+    }
+  }
+  REQUIRE(line != NULL, "there is no user " ROLES_REDIS_USER);
+  freeReplyObject(list);
+  return line;
+}
+
+/* What the script prints, given to redis-cli, makes the same user as --apply. */
+static void require_printed_the_same(redisContext *redis, const char *template) {
+  char command[512];
+  char *applied = acl_line(redis);
+  (void)snprintf(command, sizeof command, "scripts/redis-user.sh --stream '%s' | redis-cli -e -p %d", template,
+                 stack->redis_port.number);
+  rds_run(redis, "ACL SETUSER " ROLES_REDIS_USER " resetkeys -@all");
+  const char *const argv[] = {"bash", "-c", command, NULL};
+  REQUIRE(proc_run(&(struct proc_spec){.name = "bash", .argv = argv}, RUN_MS) == 0, "it fails: %s", command);
+  char *printed = acl_line(redis);
+  REQUIRE(strcmp(applied, printed) == 0, "not the same:\n%s\n%s", applied, printed);
+  free(applied);
+  free(printed);
 }
 
 /* Templates with what a pattern would take for its own; the user fits these streams and no other's. */
@@ -329,6 +392,7 @@ static void patterns_of_the_template(void **state) {
   roles_apply_postgres(stack, TABLE, NULL);
   for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
     roles_apply_redis(stack, templates[i]);
+    require_printed_the_same(redis, templates[i]);
     table_fill(conn, TABLE_PLAIN, TABLE, 100, 10, 10);
     require_fine(relay_conninfo, ARGS("--no-cleanup", "--stream", templates[i]));
     struct relay *relay = relay_start(stack, ARGS("run", "--until-empty", "--no-cleanup", "--database", relay_conninfo,
