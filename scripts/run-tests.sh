@@ -77,7 +77,7 @@ report() {
 
 # program, role, how much of it ($TEST_SCALE), and which of its tests: what a role can be in the way of, a minute altogether.
 AS_ROLES='
-cleanup maintenance 1 *
+cleanup maintenance 1 deletes_*
 order relay 0.3 *
 kill relay 0.2 *
 fleet relay 1 *under_load
