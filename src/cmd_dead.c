@@ -21,7 +21,18 @@
 #define SHOWN_BYTES 300
 
 /* The columns of sql/dead_list.sql. */
-enum { ID, MESSAGE_ID, AGGREGATE_TYPE, AGGREGATE_ID, EVENT_TYPE, ATTEMPTS, LAST_ERROR, AGE_US, CREATED_AT, PUBLISHED_AT };
+enum {
+  ID,
+  MESSAGE_ID,
+  AGGREGATE_TYPE,
+  AGGREGATE_ID,
+  EVENT_TYPE,
+  ATTEMPTS,
+  LAST_ERROR,
+  AGE_US,
+  CREATED_AT,
+  PUBLISHED_AT
+};
 
 /* -------------------------------------------------------------------------------------------------- session */
 
@@ -84,7 +95,8 @@ int dead_init(struct dead *dead, const struct cfg *cfg, struct err *err) {
   }
   if (dead->table.kind != 'r' && dead->table.kind != 'p') {
     return err_set(err, ERR_FATAL, "unknown_table",
-                   "there is no table %s in this database (or not in the search_path); name it with --table", cfg->table);
+                   "there is no table %s in this database (or not in the search_path); name it with --table",
+                   cfg->table);
   }
   schema_quote_name(&dead->table.name, dead->quoted);
   return set_up_session(dead, err);
@@ -133,7 +145,8 @@ static void print_text(const PGresult *rows, int row) {
   say_clean(stdout, PQgetvalue(rows, row, AGGREGATE_ID), SHOWN_BYTES);
   (void)fputs("  ", stdout);
   say_clean(stdout, PQgetvalue(rows, row, EVENT_TYPE), SHOWN_BYTES);
-  (void)printf("\n    %s attempts, %s%s\n    ", PQgetvalue(rows, row, ATTEMPTS), age,
+  (void)printf("\n    %s %s, %s%s\n    ", PQgetvalue(rows, row, ATTEMPTS),
+               strcmp(PQgetvalue(rows, row, ATTEMPTS), "1") == 0 ? "attempt" : "attempts", age,
                PQgetisnull(rows, row, AGE_US) ? "" : " old");
   say_clean(stdout, PQgetisnull(rows, row, LAST_ERROR) ? "(no last_error)" : PQgetvalue(rows, row, LAST_ERROR),
             SHOWN_BYTES);

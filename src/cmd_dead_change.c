@@ -87,10 +87,11 @@ static int update(struct change *change, int locked_n, struct err *err) {
   }
   long updated_n = strtol(PQcmdTuples(pg_reply(dead->pg)->results[0]), NULL, 10);
   if (updated_n != locked_n) {
-    return err_set(err, ERR_FATAL, "change_count",
-                   "%ld of %d locked rows of %s could be changed, so none was; does a trigger, a rule or row security on "
-                   "the table keep updates of published_at, attempts or last_error from happening?",
-                   updated_n, locked_n, dead->cfg->table);
+    return err_set(
+        err, ERR_FATAL, "change_count",
+        "%ld of %d locked rows of %s could be changed, so none was; does a trigger, a rule or row security on "
+        "the table keep updates of published_at, attempts or last_error from happening?",
+        updated_n, locked_n, dead->cfg->table);
   }
   return pg_call(dead->pg, &commit, 1, DEAD_REPLY_MS, NULL, err);
 }
@@ -218,7 +219,7 @@ static int explain(struct change *change, struct err *err) {
     if (named != NULL) {
       named->attempts_n = strtoll(PQgetvalue(rows, row, 1), NULL, 10);
       named->why = named->attempts_n < change->dead.cfg->max_attempts_n ? "it is not dead, the relay tries it"
-                                                                         : "the other selectors leave it out";
+                                                                        : "the other selectors leave it out";
     }
   }
   PQclear(rows);
@@ -267,8 +268,8 @@ static int tell_json(const struct change *change, struct err *err) {
   json_t *unchanged = json_array();
   for (int i = 0; i < change->named_n; i++) {
     if (!change->named[i].is_changed) {
-      (void)json_array_append_new(unchanged, json_pack("{s:I, s:s}", "id", (json_int_t)change->named[i].id, "why",
-                                                       change->named[i].why));
+      (void)json_array_append_new(
+          unchanged, json_pack("{s:I, s:s}", "id", (json_int_t)change->named[i].id, "why", change->named[i].why));
     }
   }
   json_t *line = json_pack("{s:s, s:I, s:o}", "command", change->is_discard ? "discard" : "retry", "changed",
@@ -310,8 +311,8 @@ static int check_reason(const struct dead *dead, struct err *err) {
     chars_n += ((unsigned char)*p & 0xc0) != 0x80;
   }
   if (chars_n > room_n) {
-    return err_set(err, ERR_USAGE, "usage", "--reason has %d characters; last_error of table %s holds %d of it", chars_n,
-                   dead->cfg->table, room_n);
+    return err_set(err, ERR_USAGE, "usage", "--reason has %d characters; last_error of table %s holds %d of it",
+                   chars_n, dead->cfg->table, room_n);
   }
   return 0;
 }

@@ -81,7 +81,7 @@ struct status {
 
   bool is_redis_seen;
   struct err redis_err;
-  bool is_per_lane;        /* a lane has one stream */
+  bool is_per_lane;         /* a lane has one stream */
   int64_t recorded_lanes_n; /* --lanes of the fleet as it is recorded; 0: nothing is */
   int groups_n;
   struct status_group *groups;

@@ -102,8 +102,11 @@ static void print_published(const struct status *status, FILE *out) {
     (void)fprintf(out, "published  not known: streams that are not one for each lane are not looked at\n");
   } else {
     int64_t n = minute(status, &is_estimated, &is_at_least);
-    (void)fprintf(out, "published  %s%s in the last minute%s\n", is_at_least ? "at least " : "", say_count(n, a),
-                  is_estimated ? ", as the newest entries have it" : "");
+    (void)fprintf(out, "published  %s%s in the last minute\n",
+                  is_estimated  ? "about "
+                  : is_at_least ? "at least "
+                                : "",
+                  say_count(n, a));
   }
 }
 
@@ -163,7 +166,8 @@ static void print_lanes(const struct status *status, FILE *out) {
     if (status->is_owners_seen) {
       (void)snprintf(owner, sizeof owner, lane->is_owned ? "#%d" : "none", owner_number(status, i));
     }
-    (void)fprintf(out, "%5d %10s %10s %12s %14s  %s\n", i, pending, dead, age, stream_text(status, lane, stream), owner);
+    (void)fprintf(out, "%5d %10s %10s %12s %14s  %s\n", i, pending, dead, age, stream_text(status, lane, stream),
+                  owner);
   }
 }
 
@@ -191,7 +195,7 @@ static void print_owners(const struct status *status, FILE *out) {
     say_clean(out, lane->owner_application, SHOWN_NAME_BYTES);
     (void)fprintf(out, ", %d %s", lanes_n, lanes_n == 1 ? "lane" : "lanes");
     if (lane->owner_us != STATUS_NOT_KNOWN && !lane->is_owner_hidden) {
-      (void)fprintf(out, ", since %s", say_age(lane->owner_us, age));
+      (void)fprintf(out, ", for %s", say_age(lane->owner_us, age));
     }
     (void)fputc('\n', out);
     is_hidden = is_hidden || lane->is_owner_hidden;
@@ -319,9 +323,9 @@ static json_t *lane_json(const struct status *status, int i) {
   if (status->is_owners_seen) {
     json_t *owner = json_null();
     if (lane->is_owned) {
-      owner = json_pack("{s:i, s:o, s:o}", "pid", lane->owner_pid, "application_name",
-                        text_json(lane->owner_application), "host",
-                        lane->owner_host[0] != '\0' ? text_json(lane->owner_host) : json_null());
+      owner =
+          json_pack("{s:i, s:o, s:o}", "pid", lane->owner_pid, "application_name", text_json(lane->owner_application),
+                    "host", lane->owner_host[0] != '\0' ? text_json(lane->owner_host) : json_null());
     }
     (void)json_object_set_new(object, "owner", owner);
   }
@@ -337,10 +341,10 @@ static json_t *groups_json(const struct status *status) {
   json_t *groups = json_array();
   for (int i = 0; i < status->groups_n; i++) {
     const struct status_group *group = &status->groups[i];
-    (void)json_array_append_new(groups, json_pack("{s:i, s:o, s:o, s:o, s:o}", "lane", group->lane, "name",
-                                                  text_json(group->name), "lag", count_json(group->lag_n), "unacked",
-                                                  count_json(group->unacked_n), "consumers",
-                                                  count_json(group->consumers_n)));
+    (void)json_array_append_new(groups,
+                                json_pack("{s:i, s:o, s:o, s:o, s:o}", "lane", group->lane, "name",
+                                          text_json(group->name), "lag", count_json(group->lag_n), "unacked",
+                                          count_json(group->unacked_n), "consumers", count_json(group->consumers_n)));
   }
   return groups;
 }

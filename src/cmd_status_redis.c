@@ -31,7 +31,8 @@ void status_rate(struct status_lane *lane, int64_t minute_n, int64_t looked_n, i
   /* All there are are younger, and consumers or XTRIM took some away, perhaps young ones; before Redis 7 nobody knows. */
   lane->is_minute_at_least = minute_n > 0 && minute_n == looked_n && !is_whole && added_n != lane->length_n;
   if (minute_n == looked_n && is_whole && looked_n > 1) {
-    lane->minute_n = looked_n * STATUS_MINUTE_MS / (oldest_ms > 0 ? oldest_ms : 1);
+    int64_t estimated_n = looked_n * STATUS_MINUTE_MS / (oldest_ms > 0 ? oldest_ms : 1);
+    lane->minute_n = estimated_n < lane->length_n ? estimated_n : lane->length_n;
     lane->is_minute_estimated = true;
   }
 }

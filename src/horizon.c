@@ -45,7 +45,7 @@ struct horizon {
   uint64_t own[OWN_XIDS_N]; /* a ring of the last claims' transactions */
   int own_at;
   struct past *start; /* a copy of the epoch's first; NULL: not known yet */
-  struct buf xids; /* both as parameters */
+  struct buf xids;    /* both as parameters */
   struct buf lows;
 };
 

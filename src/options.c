@@ -69,11 +69,13 @@ static const struct option_row table[] = {
     STRING("stream", "TEMPLATE", "outbox:{%l}", 1, stream, RUN | STATUS, NULL,
            "name of the streams: %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent; "
            "outbox:{%l}:%t:%i gives every aggregate a stream of its own"),
-    INT("lanes", "16", 1, 1024, lanes_n, RUN | STATUS, "slices of the order space; the same in all processes of a fleet"),
+    INT("lanes", "16", 1, 1024, lanes_n, RUN | STATUS,
+        "slices of the order space; the same in all processes of a fleet"),
     INT("claimers", "3", 1, 64, claimers_n, RUN, "PostgreSQL sessions that claim and settle in turns"),
     INT("publishers", "2", 1, 64, publishers_n, RUN, "threads that write to Redis"),
     INT("batch", "1000", 1, 100000, batch_n, RUN, "most messages of one claim"),
-    INT("max-attempts", "10", 1, 32767, max_attempts_n, RUN | STATUS | DEAD | CHANGE, "attempts after which a refused message is dead"),
+    INT("max-attempts", "10", 1, 32767, max_attempts_n, RUN | STATUS | DEAD | CHANGE,
+        "attempts after which a refused message is dead"),
     CHOICE("on-dead", "skip|block", "skip", on_dead_choices, enum cfg_on_dead, on_dead, RUN,
            "after a dead message, let later ones of its aggregate flow (skip) or wait for an operator (block)"),
     TIME("poll-interval", "100ms", 1, HOUR_MS, poll_interval_ms, RUN, "pause between looks at an idle table"),
@@ -111,8 +113,7 @@ static const struct option_row table[] = {
          "writers"),
     FLAG("print", is_init_print, INIT, "print the SQL and change nothing"),
     LIST("id", "N", ids, DEAD | CHANGE, "the message with this id; several times for several"),
-    LIST("aggregate", "TYPE:ID", aggregates, DEAD | CHANGE,
-         "messages of this aggregate; several times for several"),
+    LIST("aggregate", "TYPE:ID", aggregates, DEAD | CHANGE, "messages of this aggregate; several times for several"),
     LIST("event", "TYPE", events, DEAD | CHANGE, "messages of this event_type; several times for several"),
     FLAG("all", is_all, CHANGE, "every dead message"),
     STRING("reason", "TEXT", NULL, 1, reason, DISCARD, NULL, "why they are given up; is kept in last_error"),
@@ -121,7 +122,8 @@ static const struct option_row table[] = {
          "list what was discarded instead; no index helps there, the whole table is read"),
     INT("limit", "100", 1, 1000000, limit_n, DEAD, "most messages to list"),
     TIME("max-age", "0", 0, 3650 * DAY_MS, max_age_ms, STATUS,
-         "end with status 1 when a message has been pending for longer, dead ones aside; without --json and --watch only "
+         "end with status 1 when a message has been pending for longer, dead ones aside; without --json and --watch "
+         "only "
          "this is looked at; 0 is none"),
     TIME("watch", "0", 0, DAY_MS, watch_ms, STATUS, "look again and again, with this pause; 0 looks once"),
     FLAG("json", is_json, STATUS | DEAD | CHANGE, "print JSON, one object a line"),

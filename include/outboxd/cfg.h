@@ -66,13 +66,13 @@ struct cfg {
   struct cfg_list ids; /* dead, retry, discard: which messages; see outboxd/selector.h */
   struct cfg_list aggregates;
   struct cfg_list events;
-  bool is_all;           /* retry, discard: every dead one */
-  bool is_dry_run;       /* retry, discard: list, change nothing */
-  char *reason;          /* discard: why; NULL: not said */
-  bool is_discarded;     /* dead: the discarded ones instead */
-  int limit_n;           /* dead: lines at most */
-  int64_t watch_ms;      /* status: pause between two looks; 0: one look */
-  int64_t max_age_ms;    /* status: an older pending message is a failure; 0: none is */
+  bool is_all;        /* retry, discard: every dead one */
+  bool is_dry_run;    /* retry, discard: list, change nothing */
+  char *reason;       /* discard: why; NULL: not said */
+  bool is_discarded;  /* dead: the discarded ones instead */
+  int limit_n;        /* dead: lines at most */
+  int64_t watch_ms;   /* status: pause between two looks; 0: one look */
+  int64_t max_age_ms; /* status: an older pending message is a failure; 0: none is */
   bool is_json;
 };
 

@@ -29,7 +29,8 @@ struct option_row {
   enum option_type type;
   const char *argument;     /* "N", "URL", "5m" as shown in --help; NULL for a flag */
   const char *default_text; /* parsed like a given value; NULL: none */
-  int64_t min, max; /* inclusive, in base units (ms, bytes); for OPTION_STRING and LIST min is the least length, max unused */
+  int64_t min,
+      max; /* inclusive, in base units (ms, bytes); for OPTION_STRING and LIST min is the least length, max unused */
   const char *const *choices; /* OPTION_CHOICE: NULL-terminated, index = enum value */
   size_t offset;              /* of the field in struct cfg */
   unsigned commands;          /* bit set of 1u << enum cfg_command that take it */

@@ -48,10 +48,11 @@ static void require_says(int wanted, const char *says, const char *const *args) 
 static PGconn *make_dead(enum table_form form) {
   PGconn *conn = db_open(stack->conninfo);
   table_create(stack, conn, form, TABLE);
-  db_exec(conn, "INSERT INTO " TABLE " (message_id, aggregate_type, aggregate_id, event_type, payload, attempts, last_error)"
-                " SELECT gen_random_uuid(), 'Shop::Order', CASE i %% 2 WHEN 1 THEN 'a' ELSE 'b' END, 'event.' || i, '{}',"
-                " CASE WHEN i < 4 THEN 10 WHEN i = 4 THEN 2 ELSE 0 END, CASE WHEN i < 5 THEN 'WRONGTYPE no ' || i END"
-                " FROM generate_series(1, 6) i");
+  db_exec(conn,
+          "INSERT INTO " TABLE " (message_id, aggregate_type, aggregate_id, event_type, payload, attempts, last_error)"
+          " SELECT gen_random_uuid(), 'Shop::Order', CASE i %% 2 WHEN 1 THEN 'a' ELSE 'b' END, 'event.' || i, '{}',"
+          " CASE WHEN i < 4 THEN 10 WHEN i = 4 THEN 2 ELSE 0 END, CASE WHEN i < 5 THEN 'WRONGTYPE no ' || i END"
+          " FROM generate_series(1, 6) i");
   db_exec(conn, "UPDATE " TABLE " SET published_at = now() WHERE id = 6");
   return conn;
 }
@@ -104,8 +105,9 @@ static void test_wrong_lines_change_nothing(void **state) {
 static void test_retry_touches_dead_messages_only(void **state) {
   (void)state;
   PGconn *conn = make_dead(TABLE_PLAIN);
-  SAYS(1, "0 messages given new attempts\nnot changed: id 4: it is not dead, the relay tries it (2 of 10 attempts)\n"
-          "not changed: id 6: it is published\nnot changed: id 99: there is no such message\n",
+  SAYS(1,
+       "0 messages given new attempts\nnot changed: id 4: it is not dead, the relay tries it (2 of 10 attempts)\n"
+       "not changed: id 6: it is published\nnot changed: id 99: there is no such message\n",
        "retry", "--id", "4", "--id", "6", "--id", "99");
   SAYS(1, "the other selectors leave it out", "retry", "--id", "1", "--event", "event.2");
   SAYS(0, "1 message given new attempts\n", "retry", "--id", "2");
@@ -135,7 +137,7 @@ static void test_many_in_bounded_transactions(void **state) {
   (void)state;
   PGconn *conn = db_open(stack->conninfo);
   table_create(stack, conn, TABLE_INIT, TABLE);
-  table_fill(conn, TABLE_INIT, TABLE, 5000, 700, 10);
+  table_fill(conn, TABLE_INIT, TABLE, 5000, 2500, 10);
   db_exec(conn, "UPDATE " TABLE " SET attempts = 10, last_error = 'no'");
   SAYS(0, "5,000 messages given new attempts\n", "retry", "--all");
   assert_int_equal(count(conn, "attempts > 0"), 0);
@@ -157,8 +159,9 @@ static void test_a_held_row_is_waited_for(void **state) {
   const char *const env[] = {database, NULL};
   struct relay *retry = relay_start_plain(stack, env, ARGS("retry", "--all"));
   PGconn *watcher = db_open(stack->conninfo);
-  wait_sql_int(watcher, 1, DRAIN_MS,
-               "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'outboxd dead' AND wait_event_type = 'Lock'");
+  wait_sql_int(
+      watcher, 1, DRAIN_MS,
+      "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'outboxd dead' AND wait_event_type = 'Lock'");
   db_exec(conn, "COMMIT");
   assert_int_equal(relay_wait(retry, DRAIN_MS), 0);
   char *out = relay_stdout(retry);
@@ -205,13 +208,13 @@ static void test_random_operator_beside_a_fleet(void **state) {
     relays[i] = relay_start(stack, ARGS("run", "--max-attempts", "1", "--on-dead", "block", "--batch", "100"));
   }
   struct writer *writer = writer_start(&(struct writer_options){.conninfo = stack->conninfo,
-                                                               .table = TABLE,
-                                                               .threads_n = 4,
-                                                               .messages_n = messages_n,
-                                                               .aggregates_n = 200,
-                                                               .rollback_percent = 5,
-                                                               .rate = 1000,
-                                                               .seed = prng_next(&prng)});
+                                                                .table = TABLE,
+                                                                .threads_n = 4,
+                                                                .messages_n = messages_n,
+                                                                .aggregates_n = 200,
+                                                                .rollback_percent = 5,
+                                                                .rate = 1000,
+                                                                .seed = prng_next(&prng)});
   struct wait wait = wait_begin(DRAIN_MS);
   for (int step = 0; step < 12 || writer_committed(writer) < messages_n; step++) {
     /* A stream gives way to a key of another type under another name, and comes back later. */

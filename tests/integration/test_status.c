@@ -89,7 +89,8 @@ static void test_tells_of_all_of_it(void **state) {
 
   /* A dead message, and nobody to relay. */
   table_fill(conn, TABLE_INIT, TABLE, 10, 10, 20);
-  db_exec(conn, "UPDATE " TABLE " SET attempts = 10 WHERE id = (SELECT min(id) FROM " TABLE " WHERE published_at IS NULL)");
+  db_exec(conn,
+          "UPDATE " TABLE " SET attempts = 10 WHERE id = (SELECT min(id) FROM " TABLE " WHERE published_at IS NULL)");
   assert_int_equal(run(ARGS("status"), &out), 0);
   require_80_columns(out);
   REQUIRE(strstr(out, "pending    10\n") != NULL && strstr(out, "dead       1, the oldest") != NULL &&
@@ -130,7 +131,8 @@ static void test_max_age(void **state) {
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   SAYS(0, "ok: nothing waits\n", "status", "--max-age", "5m");
   table_fill(conn, TABLE_PLAIN, TABLE, 3, 3, 20);
-  db_exec(conn, "UPDATE " TABLE " SET created_at = now() - interval '7 minutes', attempts = CASE id WHEN 1 THEN 10 ELSE 0 END "
+  db_exec(conn, "UPDATE " TABLE
+                " SET created_at = now() - interval '7 minutes', attempts = CASE id WHEN 1 THEN 10 ELSE 0 END "
                 "WHERE id < 3");
   SAYS(1, "too old: message 2 has waited for 7 m ", "status", "--max-age", "5m");
   json_t *root = status_json(1, ARGS("status", "--max-age", "5m", "--json"));
