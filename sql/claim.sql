@@ -13,6 +13,8 @@
 -- There is a form of this statement for each combination of the lists that are needed (include/outboxd/claim.h): the part of a list is set up
 -- again for every partition and both scans, also when the list is NULL, and that costs as much as all the rest.
 --
+-- :revived: a message that was dead and has been given new attempts has none and still its last_error; the transaction that did that.
+--
 -- $1 near: where to start at the latest       $2 --max-attempts     $3 lanes to claim, NULL for all     $4 aggregate keys held back, NULL for none
 -- $5 rows at most                             $6 bytes at most      $7 text bytes expected of one stored byte of a compressed payload
 -- $8, $9 transactions that were in progress when near was passed, and above which id theirs lie       $10 ids of batches that are open, NULL for none
@@ -44,7 +46,7 @@ WITH bounds AS MATERIALIZED (
 SELECT m.tableoid, m.ctid, m.id::int8, m.message_id::text, m.aggregate_type::text, m.aggregate_id::text, m.event_type::text,
        m.payload::text, :attempts, m.created_at::timestamptz, :lane_hash, :aggregate_key, :compressed_bytes,
        (SELECT looked_n FROM fit), (SELECT fit_n FROM fit), statement_timestamp(),
-       CASE WHEN m.id = (SELECT first_id FROM fit) THEN (SELECT snapshot FROM bounds) END:headers
+       CASE WHEN m.id = (SELECT first_id FROM fit) THEN (SELECT snapshot FROM bounds) END, :revived:headers
 FROM :table m
 WHERE :claimable AND m.id >= (SELECT first_id FROM fit) AND m.id <= (SELECT last_id FROM fit)
   :not_in_flight

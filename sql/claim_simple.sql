@@ -7,7 +7,7 @@ WITH bounds AS MATERIALIZED (
 )
 SELECT m.tableoid, m.ctid, m.id::int8, m.message_id::text, m.aggregate_type::text, m.aggregate_id::text, m.event_type::text,
        CASE WHEN :fits THEN m.payload::text END, :attempts, m.created_at::timestamptz, :lane_hash, :aggregate_key, :compressed_bytes,
-       0::int4, (:fits)::int4, statement_timestamp(), (SELECT snapshot FROM bounds):fitting_headers
+       0::int4, (:fits)::int4, statement_timestamp(), (SELECT snapshot FROM bounds), :revived:fitting_headers
 FROM :table m
 WHERE :claimable AND m.id > (SELECT start_id FROM bounds)
   :not_in_flight

@@ -264,6 +264,22 @@ static void learn_sizes(struct coordinator *c, const struct batch *batch) {
   }
 }
 
+/* A message that was dead and was given new attempts while this epoch was under way: an earlier one of its aggregate may have been revived with it,
+ * where the claims have been already.  Both wait for the next sweep, which sees them in their order. */
+static void hold_back_revived(struct coordinator *c, const struct batch *batch, int64_t now_us) {
+  struct err err = ERR_INIT;
+  for (int i = 0; i < batch->n; i++) {
+    const struct msg *msg = &batch->msgs[i];
+    if (batch_is_null(batch, msg, COL_REVIVED) ||
+        horizon_has_ended(c->horizon, (uint32_t)batch_int64(batch, msg, COL_REVIVED))) {
+      continue;
+    }
+    if (held_back_add(c->held_back, msg->key, HELD_FAILED, now_us, &err) != 0) {
+      log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));
+    }
+  }
+}
+
 /* The messages of aggregates that are held back stay pending; the next sweep that comes after their release finds them.  True when that is all of them. */
 static bool withhold_held_back(const struct coordinator *c, struct batch *batch) {
   int withheld_n = 0;
@@ -307,6 +323,7 @@ static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   note_horizon(c, batch, now_us);
   plan_poll(c, now_us);
   hold_back_locked(c, index, now_us);
+  hold_back_revived(c, batch, now_us);
   learn_sizes(c, batch);
   pthread_mutex_lock(&c->stats_mutex);
   c->stats.claimed_n += batch->n;

@@ -23,6 +23,7 @@ struct past {
   int64_t at_us;
   int64_t last_id;
   bool is_old;
+  uint64_t xmax; /* of its snapshot: no transaction from here on had ended */
   int xids_n;
   uint64_t xids[]; /* in progress in its snapshot */
 };
@@ -43,7 +44,8 @@ struct horizon {
   int open_size;
   uint64_t own[OWN_XIDS_N]; /* a ring of the last claims' transactions */
   int own_at;
-  struct buf xids; /* both as parameters */
+  struct past *start; /* a copy of the epoch's first; NULL: not known yet */
+  struct buf xids;    /* both as parameters */
   struct buf lows;
 };
 
@@ -70,6 +72,8 @@ void horizon_reset(struct horizon *horizon) {
   while (horizon->first != NULL) {
     drop_first(horizon);
   }
+  free(horizon->start);
+  horizon->start = NULL;
   horizon->near = INT64_MIN;
   horizon->cursor = INT64_MIN;
   horizon->open_n = 0;
@@ -119,8 +123,9 @@ static bool read_colon(const char **at) {
 /* Reads "xmin:xmax:xip,xip:own" into a new entry, without transactions of our own; NULL when it is no such text or there is no memory. */
 static struct past *read_snapshot(struct horizon *horizon, const char *text) {
   uint64_t xid;
+  uint64_t xmax;
   const char *at = text;
-  if (text == NULL || !read_xid(&at, &xid) || !read_colon(&at) || !read_xid(&at, &xid) || !read_colon(&at)) {
+  if (text == NULL || !read_xid(&at, &xid) || !read_colon(&at) || !read_xid(&at, &xmax) || !read_colon(&at)) {
     return NULL;
   }
   size_t xids_n = 1;
@@ -131,6 +136,7 @@ static struct past *read_snapshot(struct horizon *horizon, const char *text) {
   if (past == NULL) {
     return NULL;
   }
+  past->xmax = xmax;
   bool has_more = *at != '\0' && *at != ':';
   while (has_more) {
     if (!read_xid(&at, &xid)) {
@@ -242,8 +248,35 @@ static int build_params(struct horizon *horizon, struct err *err) {
   return 0;
 }
 
+/* Keeps what the epoch's first claim saw; without memory it stays unknown. */
+static void note_start(struct horizon *horizon, const struct past *now) {
+  size_t bytes = sizeof *now + (size_t)now->xids_n * sizeof now->xids[0];
+  horizon->start = malloc(bytes);
+  if (horizon->start != NULL) {
+    memcpy(horizon->start, now, bytes);
+  }
+}
+
+bool horizon_has_ended(const struct horizon *horizon, uint32_t xid) {
+  const struct past *start = horizon->start;
+  /* Transaction ids turn round: the half of them behind xmax is the past. */
+  if (start == NULL || (int32_t)((uint32_t)start->xmax - xid) <= 0) {
+    return false;
+  }
+  for (int i = 0; i < start->xids_n; i++) {
+    if ((uint32_t)start->xids[i] == xid) {
+      return false;
+    }
+  }
+  return true;
+}
+
 int horizon_note(struct horizon *horizon, const struct horizon_claim *claim, struct err *err) {
+  bool is_first = horizon->cursor == INT64_MIN;
   struct past *now = read_snapshot(horizon, claim->snapshot);
+  if (is_first && now != NULL) {
+    note_start(horizon, now);
+  }
   horizon->cursor = claim->last_id > horizon->cursor ? claim->last_id : horizon->cursor;
   if (now == NULL || (claim->is_cut && claim->last_id < horizon->near)) {
     /* Not known, or it did not come as far as near: everything stays as it is, and the next claim looks at the same again. */

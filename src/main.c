@@ -6,7 +6,9 @@
 #include <stdio.h>
 
 #include "outboxd/cmd_check.h"
+#include "outboxd/cmd_dead.h"
 #include "outboxd/cmd_init.h"
+#include "outboxd/cmd_status.h"
 #include "outboxd/log.h"
 #include "outboxd/options.h"
 #include "outboxd/relay.h"
@@ -34,6 +36,23 @@ static int check(const struct cfg *cfg) {
   int status = 0;
   log_setup(cfg->log_level > LOG_ERROR ? cfg->log_level : LOG_ERROR, cfg->log_format);
   return cmd_check(cfg, &status, &err) == 0 ? status : fail_plainly(&err);
+}
+
+static int change_dead(const struct cfg *cfg) {
+  struct err err = ERR_INIT;
+  int status = 0;
+  return cmd_dead_change(cfg, &status, &err) == 0 ? status : fail_plainly(&err);
+}
+
+static int list_dead(const struct cfg *cfg) {
+  struct err err = ERR_INIT;
+  return cmd_dead(cfg, &err) == 0 ? 0 : fail_plainly(&err);
+}
+
+static int tell_status(const struct cfg *cfg) {
+  struct err err = ERR_INIT;
+  int status = 0;
+  return cmd_status(cfg, &status, &err) == 0 ? status : fail_plainly(&err);
 }
 
 static int run(const struct cfg *cfg) {
@@ -64,6 +83,16 @@ int main(int argc, char *argv[]) {
     break;
   case CFG_CHECK:
     status = check(&cfg);
+    break;
+  case CFG_STATUS:
+    status = tell_status(&cfg);
+    break;
+  case CFG_DEAD:
+    status = list_dead(&cfg);
+    break;
+  case CFG_RETRY:
+  case CFG_DISCARD:
+    status = change_dead(&cfg);
     break;
   case CFG_HELP:
     options_help(stdout, cfg.help_for);

@@ -17,6 +17,11 @@
 #define RUN (1u << CFG_RUN | 1u << CFG_CHECK) /* check takes all that run takes, to say whether it would work */
 #define CHECK (1u << CFG_CHECK)
 #define INIT (1u << CFG_INIT)
+#define STATUS (1u << CFG_STATUS)
+#define DEAD (1u << CFG_DEAD)
+#define CHANGE ((1u << CFG_RETRY) | (1u << CFG_DISCARD))
+#define DISCARD (1u << CFG_DISCARD)
+#define ALL_COMMANDS (RUN | INIT | STATUS | DEAD | CHANGE)
 
 #define SECOND_MS INT64_C(1000)
 #define MINUTE_MS (60 * SECOND_MS)
@@ -42,6 +47,8 @@ static_assert(CFG_ON_DEAD_SKIP == 0 && CFG_ON_DEAD_BLOCK == 1, "order of the cho
 
 #define STRING(name_, argument_, default_, min_, field_, commands_, env_, help_) \
   { name_, OPTION_STRING, argument_, default_, min_, 0, NULL, AT(char *, field_), commands_, env_, help_ }
+#define LIST(name_, argument_, field_, commands_, help_) \
+  { name_, OPTION_LIST, argument_, NULL, 1, 0, NULL, AT(struct cfg_list, field_), commands_, NULL, help_ }
 #define INT(name_, default_, min_, max_, field_, commands_, help_) \
   { name_, OPTION_INT, "N", default_, min_, max_, NULL, AT(int, field_), commands_, NULL, help_ }
 #define TIME(name_, default_, min_, max_, field_, commands_, help_) \
@@ -54,20 +61,22 @@ static_assert(CFG_ON_DEAD_SKIP == 0 && CFG_ON_DEAD_BLOCK == 1, "order of the cho
   { name_, OPTION_CHOICE, argument_, default_, 0, 0, choices_, AT(type_, field_), commands_, NULL, help_ }
 
 static const struct option_row table[] = {
-    STRING("database", "CONNINFO", "", 0, database, RUN | INIT, "DATABASE_URL",
+    STRING("database", "CONNINFO", "", 0, database, ALL_COMMANDS, "DATABASE_URL",
            "PostgreSQL, as a libpq connection string or URI; without it libpq's PG* variables hold"),
-    STRING("redis", "URL", "redis://127.0.0.1:6379", 1, redis, RUN, "REDIS_URL",
+    STRING("redis", "URL", "redis://127.0.0.1:6379", 1, redis, RUN | STATUS, "REDIS_URL",
            "Redis, as redis://[user:password@]host[:port][/db] or unix:///path"),
-    STRING("table", "NAME", "outbox_messages", 1, table, RUN | INIT, NULL,
+    STRING("table", "NAME", "outbox_messages", 1, table, ALL_COMMANDS, NULL,
            "the outbox table; may be schema-qualified and quoted"),
-    STRING("stream", "TEMPLATE", "outbox:{%l}", 1, stream, RUN, NULL,
+    STRING("stream", "TEMPLATE", "outbox:{%l}", 1, stream, RUN | STATUS, NULL,
            "name of the streams: %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent; "
            "outbox:{%l}:%t:%i gives every aggregate a stream of its own"),
-    INT("lanes", "16", 1, 1024, lanes_n, RUN, "slices of the order space; the same in all processes of a fleet"),
+    INT("lanes", "16", 1, 1024, lanes_n, RUN | STATUS,
+        "slices of the order space; the same in all processes of a fleet"),
     INT("claimers", "3", 1, 64, claimers_n, RUN, "PostgreSQL sessions that claim and settle in turns"),
     INT("publishers", "2", 1, 64, publishers_n, RUN, "threads that write to Redis"),
     INT("batch", "1000", 1, 100000, batch_n, RUN, "most messages of one claim"),
-    INT("max-attempts", "10", 1, 32767, max_attempts_n, RUN, "attempts after which a refused message is dead"),
+    INT("max-attempts", "10", 1, 32767, max_attempts_n, RUN | STATUS | DEAD | CHANGE,
+        "attempts after which a refused message is dead"),
     CHOICE("on-dead", "skip|block", "skip", on_dead_choices, enum cfg_on_dead, on_dead, RUN,
            "after a dead message, let later ones of its aggregate flow (skip) or wait for an operator (block)"),
     TIME("poll-interval", "100ms", 1, HOUR_MS, poll_interval_ms, RUN, "pause between looks at an idle table"),
@@ -90,7 +99,7 @@ static const struct option_row table[] = {
          "most bytes of one call to Redis; a larger message goes alone"),
     INT("wait-replicas", "0", 0, 100, wait_replicas_n, RUN,
         "Redis replicas that must acknowledge a write before it counts"),
-    TIME("redis-timeout", "5s", 100, HOUR_MS, redis_timeout_ms, RUN, "longest wait for an answer of Redis"),
+    TIME("redis-timeout", "5s", 100, HOUR_MS, redis_timeout_ms, RUN | STATUS, "longest wait for an answer of Redis"),
     TIME("session-timeout", "30s", SECOND_MS, DAY_MS, session_timeout_ms, RUN,
          "PostgreSQL ends the sessions of a relay that hangs for longer, and its lanes go to others"),
     TIME("shutdown-timeout", "30s", 100, HOUR_MS, shutdown_timeout_ms, RUN,
@@ -104,7 +113,21 @@ static const struct option_row table[] = {
          "add a trigger that wakes the relays as soon as rows are committed; see docs/schema.md for what it costs "
          "writers"),
     FLAG("print", is_init_print, INIT, "print the SQL and change nothing"),
-    FLAG("json", is_json, CHECK, "print one JSON object instead of lines"),
+    LIST("id", "N", ids, DEAD | CHANGE, "the message with this id; several times for several"),
+    LIST("aggregate", "TYPE:ID", aggregates, DEAD | CHANGE, "messages of this aggregate; several times for several"),
+    LIST("event", "TYPE", events, DEAD | CHANGE, "messages of this event_type; several times for several"),
+    FLAG("all", is_all, CHANGE, "every dead message"),
+    STRING("reason", "TEXT", NULL, 1, reason, DISCARD, NULL, "why they are given up; is kept in last_error"),
+    FLAG("dry-run", is_dry_run, CHANGE, "list what would be done and change nothing"),
+    FLAG("discarded", is_discarded, DEAD,
+         "list what was discarded instead; no index helps there, the whole table is read"),
+    INT("limit", "100", 1, 1000000, limit_n, DEAD, "most messages to list"),
+    TIME("max-age", "0", 0, 3650 * DAY_MS, max_age_ms, STATUS,
+         "end with status 1 when a message has been pending for longer, dead ones aside; without --json and --watch "
+         "only "
+         "this is looked at; 0 is none"),
+    TIME("watch", "0", 0, DAY_MS, watch_ms, STATUS, "look again and again, with this pause; 0 looks once"),
+    FLAG("json", is_json, CHECK | STATUS | DEAD | CHANGE, "print JSON, one object a line"),
     CHOICE("log-level", "LEVEL", "info", log_level_choices, enum log_level, log_level, RUN | INIT,
            "least level that is logged: debug, info, warning, error or critical"),
     CHOICE("log-format", "json|text", "json", log_format_choices, enum log_format, log_format, RUN | INIT,
@@ -121,6 +144,10 @@ static const struct {
     {"run", CFG_RUN, "relay messages until told to stop"},
     {"init", CFG_INIT, "create or upgrade the schema"},
     {"check", CFG_CHECK, "say whether run would work, and what is in the way; takes run's options and changes nothing"},
+    {"status", CFG_STATUS, "tell what is pending and dead, and who relays it"},
+    {"dead", CFG_DEAD, "list dead messages, with the reason"},
+    {"retry", CFG_RETRY, "give dead messages new attempts"},
+    {"discard", CFG_DISCARD, "give dead messages up, for a reason that is kept"},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
@@ -149,6 +176,7 @@ static void describe_range(const struct option_row *row, char *out, size_t n) {
   char max[32];
   switch (row->type) {
   case OPTION_STRING:
+  case OPTION_LIST:
     (void)snprintf(out, n, "a text that is not empty");
     return;
   case OPTION_INT:
@@ -215,7 +243,8 @@ static bool store_value(struct cfg *cfg, const struct option_row *row, const cha
   int64_t number = 0;
   switch (row->type) {
   case OPTION_STRING:
-    return false; /* store_string */
+  case OPTION_LIST:
+    return false; /* store_text */
   case OPTION_INT:
     if (!parse_int(text, &number) || number < row->min || number > row->max) {
       return false;
@@ -259,14 +288,45 @@ static int store_string(struct cfg *cfg, const struct option_row *row, const cha
   return 0;
 }
 
+static struct cfg_list *list_field(struct cfg *cfg, const struct option_row *row) {
+  void *field = (char *)cfg + row->offset;
+  return field;
+}
+
+static void empty_list(struct cfg_list *list) {
+  for (int i = 0; i < list->n; i++) {
+    free(list->values[i]);
+  }
+  free(list->values);
+  *list = (struct cfg_list){0};
+}
+
+/* Adds a copy of text. */
+static int store_item(struct cfg *cfg, const struct option_row *row, const char *text, struct err *err) {
+  struct cfg_list *list = list_field(cfg, row);
+  char *copy = strdup(text);
+  char **grown = realloc(list->values, ((size_t)list->n + 1) * sizeof *grown);
+  list->values = grown != NULL ? grown : list->values;
+  if (copy == NULL || grown == NULL) {
+    free(copy);
+    return err_set(err, ERR_FATAL, "ENOMEM", "no memory for the options");
+  }
+  list->values[list->n++] = copy;
+  return 0;
+}
+
+static int store_text(struct cfg *cfg, const struct option_row *row, const char *text, struct err *err) {
+  return row->type == OPTION_LIST ? store_item(cfg, row, text, err) : store_string(cfg, row, text, err);
+}
+
 /* Stores text, which came from source ("--lanes", "OUTBOXD_LANES"). */
 static int store(struct cfg *cfg, const struct option_row *row, const char *source, const char *text,
                  enum cfg_command command, struct err *err) {
   char range[128];
   char what[256];
-  bool is_string = row->type == OPTION_STRING;
+  bool is_string = row->type == OPTION_STRING || row->type == OPTION_LIST;
   if (is_string ? (int64_t)strlen(text) >= row->min : store_value(cfg, row, text)) {
-    return is_string ? store_string(cfg, row, text, err) : 0;
+    return is_string ? store_text(cfg, row, text, err) : 0;
   }
   describe_range(row, range, sizeof range);
   if (is_string) {
@@ -364,6 +424,10 @@ static int take_option(struct cfg *cfg, enum cfg_command command, int argc, char
     (void)snprintf(what, sizeof what, "%s needs a value: %s %s", source, source, row->argument);
     return usage(err, command, what);
   }
+  if (row->type == OPTION_LIST && !list_field(cfg, row)->is_of_argv) {
+    empty_list(list_field(cfg, row));
+    list_field(cfg, row)->is_of_argv = true;
+  }
   return store(cfg, row, source, value, command, err);
 }
 
@@ -434,6 +498,8 @@ void options_free(struct cfg *cfg) {
       char **field = string_field(cfg, row);
       free(*field);
       *field = NULL;
+    } else if (row->type == OPTION_LIST) {
+      empty_list(list_field(cfg, row));
     }
   }
 }

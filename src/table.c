@@ -220,9 +220,13 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
   }
 
   const char *attempts = may_be_null(is_nullable, "attempts") ? "coalesce(m.attempts, 0)::int4" : "m.attempts::int4";
+  char revived[128];
+  (void)snprintf(revived, sizeof revived, "CASE WHEN %s = 0 AND m.last_error IS NOT NULL THEN m.xmin::text::int8 END",
+                 attempts);
   const struct sql_var vars[] = {
       {"table", table->name},
       {"attempts", attempts},
+      {"revived", revived},
       {"lane", lane},
       {"lane_hash", hash},
       {"aggregate_key", key},

@@ -35,7 +35,8 @@ enum batch_column {
   COL_FIT_N,         /* int4: how many of them should have been locked; from a simple one whether this row fits */
   COL_NOW,           /* timestamptz: the database's clock at the claim */
   COL_SNAPSHOT,      /* text of the claim's snapshot and its own transaction (horizon.h); in the first row at least */
-  COL_HEADERS        /* only when the table has the column */
+  COL_REVIVED, /* int8: the transaction that gave a dead message new attempts, its lower 32 bits; NULL for any other message */
+  COL_HEADERS /* only when the table has the column */
 };
 
 enum outcome {

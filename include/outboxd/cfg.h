@@ -11,8 +11,15 @@
 
 #include "outboxd/log.h"
 
-enum cfg_command { CFG_RUN, CFG_INIT, CFG_CHECK, CFG_HELP, CFG_VERSION };
+enum cfg_command { CFG_RUN, CFG_INIT, CFG_CHECK, CFG_STATUS, CFG_DEAD, CFG_RETRY, CFG_DISCARD, CFG_HELP, CFG_VERSION };
 enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
+
+/* The values of an option that may be given several times. */
+struct cfg_list {
+  int n;
+  bool is_of_argv; /* they stood on the command line: the environment's was dropped */
+  char **values;
+};
 
 struct cfg {
   enum cfg_command command;
@@ -52,11 +59,21 @@ struct cfg {
   enum log_level log_level;
   enum log_format log_format;
 
-  bool is_json; /* the report as one JSON object */
-
   bool is_init_plain;  /* init: the plain table instead of the partitioned one */
   bool is_init_notify; /* init: the trigger that wakes the relays */
   bool is_init_print;  /* init: print the SQL, do nothing */
+
+  struct cfg_list ids; /* dead, retry, discard: which messages; see outboxd/selector.h */
+  struct cfg_list aggregates;
+  struct cfg_list events;
+  bool is_all;        /* retry, discard: every dead one */
+  bool is_dry_run;    /* retry, discard: list, change nothing */
+  char *reason;       /* discard: why; NULL: not said */
+  bool is_discarded;  /* dead: the discarded ones instead */
+  int limit_n;        /* dead: lines at most */
+  int64_t watch_ms;   /* status: pause between two looks; 0: one look */
+  int64_t max_age_ms; /* status: an older pending message is a failure; 0: none is */
+  bool is_json;
 };
 
 #endif

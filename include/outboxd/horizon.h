@@ -40,6 +40,10 @@ void horizon_reset(struct horizon *horizon);
 /* Takes note of a claim that returned rows.  ERR_RETRY on no memory (then nothing is noted, which is always safe). */
 must_check int horizon_note(struct horizon *horizon, const struct horizon_claim *claim, struct err *err);
 
+/* Had the transaction with these lower 32 bits ended when the first claim of this epoch looked?  False also when that is not known.  What such a
+ * transaction changed was before the eyes of every claim since, from the first id on; what a later one changed may lie behind near unseen. */
+bool horizon_has_ended(const struct horizon *horizon, uint32_t xid);
+
 int64_t horizon_near(const struct horizon *horizon);
 /* The smallest low, or near: no claim starts below it. */
 int64_t horizon_far(const struct horizon *horizon);

@@ -13,7 +13,15 @@
 #include "outboxd/cfg.h"
 #include "outboxd/err.h"
 
-enum option_type { OPTION_STRING, OPTION_INT, OPTION_DURATION, OPTION_SIZE, OPTION_FLAG, OPTION_CHOICE };
+enum option_type {
+  OPTION_STRING,
+  OPTION_LIST, /* strings; each time it is given adds one.  The environment gives one, which the command line replaces */
+  OPTION_INT,
+  OPTION_DURATION,
+  OPTION_SIZE,
+  OPTION_FLAG,
+  OPTION_CHOICE
+};
 
 /* One row of the table; the table ends with name == NULL. */
 struct option_row {
@@ -21,7 +29,8 @@ struct option_row {
   enum option_type type;
   const char *argument;     /* "N", "URL", "5m" as shown in --help; NULL for a flag */
   const char *default_text; /* parsed like a given value; NULL: none */
-  int64_t min, max; /* inclusive, in base units (ms, bytes); for OPTION_STRING min is the least length, max unused */
+  int64_t min,
+      max; /* inclusive, in base units (ms, bytes); for OPTION_STRING and LIST min is the least length, max unused */
   const char *const *choices; /* OPTION_CHOICE: NULL-terminated, index = enum value */
   size_t offset;              /* of the field in struct cfg */
   unsigned commands;          /* bit set of 1u << enum cfg_command that take it */

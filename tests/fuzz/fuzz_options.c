@@ -20,6 +20,13 @@ static void check_row(const struct cfg *cfg, const struct option_row *row) {
     FUZZ_REQUIRE(*text == NULL || (int64_t)strlen(*text) >= row->min);
     return;
   }
+  case OPTION_LIST: {
+    const struct cfg_list *list = field;
+    for (int i = 0; i < list->n; i++) {
+      FUZZ_REQUIRE((int64_t)strlen(list->values[i]) >= row->min);
+    }
+    return;
+  }
   case OPTION_INT:
     number = *(const int *)field;
     break;
@@ -58,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   struct cfg cfg;
   struct err err = ERR_INIT;
   if (options_parse(argc, argv, &cfg, &err) == 0) {
-    if (cfg.command == CFG_RUN || cfg.command == CFG_INIT || cfg.command == CFG_CHECK) {
+    if (cfg.command != CFG_HELP && cfg.command != CFG_VERSION) {
       for (const struct option_row *row = options_table(); row->name != NULL; row++) {
         check_row(&cfg, row);
       }

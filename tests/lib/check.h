@@ -18,7 +18,7 @@ enum check_kind {
   CHECK_LOST,         /* marked published, but in no stream */
   CHECK_DUPLICATE,    /* more than once over all streams */
   CHECK_OUT_OF_ORDER, /* for one aggregate, first appearances in its stream are not in id order */
-  CHECK_PHANTOM,      /* in a stream, but no such committed row */
+  CHECK_PHANTOM,      /* in a stream, but no such committed row, or one that was discarded */
   CHECK_FIELDS,       /* names or order of the fields, or the value of one, differ from the row */
   CHECK_WRONG_STREAM  /* in another stream than the template says */
 };
@@ -40,6 +40,7 @@ struct check_options {
 
 struct check_report {
   int64_t rows_n, published_n, pending_n, dead_n;
+  int64_t discarded_n; /* given up by `outboxd discard`: marked published, in no stream */
   int64_t
       pending_in_stream_n; /* written but not yet marked: what a crash leaves behind; no fault, the relay settles them */
   int64_t aggregates_n;

@@ -15,7 +15,7 @@
 enum check_field { FIELD_TYPE, FIELD_ID, FIELD_EVENT, FIELD_PAYLOAD, FIELD_CREATED_AT, FIELD_HEADERS };
 #define CHECK_FIELDS_N 6
 
-enum check_row_state { ROW_PENDING, ROW_PUBLISHED, ROW_DEAD };
+enum check_row_state { ROW_PENDING, ROW_PUBLISHED, ROW_DEAD, ROW_DISCARDED };
 
 struct check_stream {
   UT_hash_handle hh;        /* in check.streams by name */

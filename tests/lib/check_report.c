@@ -47,6 +47,9 @@ void check_print(const struct check_options *options, const struct check_report 
     print_count(out, " in a stream", report->pending_in_stream_n, "(written, not yet marked)");
   }
   print_count(out, "dead", report->dead_n, report->is_dead_wrong ? "<- none was expected" : "");
+  if (report->discarded_n > 0) {
+    print_count(out, "discarded", report->discarded_n, "");
+  }
   print_count(out, "aggregates", report->aggregates_n, "");
   print_count(out, "streams", report->streams_n, "");
   print_count(out, "entries", report->entries_n, "");
@@ -81,11 +84,11 @@ static const char *key_of(const char *name, char buf[32]) {
 
 void check_print_json(const struct check_report *report, FILE *out) {
   json_t *root =
-      json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "messages", (json_int_t)report->rows_n, "published",
-                (json_int_t)report->published_n, "pending", (json_int_t)report->pending_n, "pending_in_stream",
-                (json_int_t)report->pending_in_stream_n, "dead", (json_int_t)report->dead_n, "aggregates",
-                (json_int_t)report->aggregates_n, "streams", (json_int_t)report->streams_n, "entries",
-                (json_int_t)report->entries_n, "seconds", report->seconds);
+      json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "messages", (json_int_t)report->rows_n,
+                "published", (json_int_t)report->published_n, "pending", (json_int_t)report->pending_n,
+                "pending_in_stream", (json_int_t)report->pending_in_stream_n, "dead", (json_int_t)report->dead_n,
+                "discarded", (json_int_t)report->discarded_n, "aggregates", (json_int_t)report->aggregates_n, "streams",
+                (json_int_t)report->streams_n, "entries", (json_int_t)report->entries_n, "seconds", report->seconds);
   json_t *first = json_object();
   bool is_good = !report->is_pending_wrong && !report->is_dead_wrong;
   char key[32];

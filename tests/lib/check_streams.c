@@ -148,6 +148,10 @@ static void judge_entry(struct check *check, const redisReply *entry, const stru
     return;
   }
   row->seen_n++;
+  if (row->state == ROW_DISCARDED) {
+    check_note(check, CHECK_PHANTOM, "message %s (id %" PRId64 "): was discarded, but is in a stream (%s)",
+               row->message_id, row->id, place_text(&place, where));
+  }
   judge_fields(check, row, fields, &place);
   if (row->stream != stream) {
     check_note(check, CHECK_WRONG_STREAM, "message %s (id %" PRId64 "): belongs to %.*s (%s)", row->message_id, row->id,

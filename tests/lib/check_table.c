@@ -138,6 +138,9 @@ static void count_state(struct check_report *report, enum check_row_state state)
   case ROW_DEAD:
     report->dead_n++;
     return;
+  case ROW_DISCARDED:
+    report->discarded_n++;
+    return;
   }
 }
 
@@ -186,12 +189,13 @@ static char *copy_statement(const struct check *check, const char *table) {
   int length = asprintf(
       &sql,
       "COPY (SELECT id::bigint, message_id::text, "
-      "(CASE WHEN published_at IS NOT NULL THEN %d WHEN coalesce(attempts, 0) >= %d THEN %d ELSE %d END)::bigint, "
+      "(CASE WHEN published_at IS NOT NULL AND last_error LIKE 'discarded: %%' THEN %d "
+      "WHEN published_at IS NOT NULL THEN %d WHEN coalesce(attempts, 0) >= %d THEN %d ELSE %d END)::bigint, "
       "((hashtextextended(coalesce(aggregate_id::text, ''), 0) %% %d + %d) %% %d)::bigint, "
       "aggregate_type::text, aggregate_id::text, event_type::text, payload::text, "
       "to_char(created_at::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')%s "
       "FROM %s) TO STDOUT (FORMAT binary)",
-      ROW_PUBLISHED, check->options->max_attempts, ROW_DEAD, ROW_PENDING, check->options->lanes_n,
+      ROW_DISCARDED, ROW_PUBLISHED, check->options->max_attempts, ROW_DEAD, ROW_PENDING, check->options->lanes_n,
       check->options->lanes_n, check->options->lanes_n, check->has_headers ? ", headers::text" : "", table);
   if (length < 0) {
     FAIL("out of memory");

@@ -89,6 +89,11 @@ static bool has_argument(const char *const *args, const char *name) {
   return false;
 }
 
+/* Does a command speak to Redis? */
+static bool takes_redis(const char *command) {
+  return strcmp(command, "run") == 0 || strcmp(command, "status") == 0;
+}
+
 static struct relay *start(const struct stack *stack, const char *suffix, const char *const *env,
                            const char *const *args, bool is_plain) {
   const char *set = getenv("OUTBOXD_BIN");
@@ -118,7 +123,7 @@ static struct relay *start(const struct stack *stack, const char *suffix, const 
     argv[n++] = "--database";
     argv[n++] = conninfo;
   }
-  if (!is_plain && !has_argument(args, "--redis") && !has_argument(args, "init")) {
+  if (!is_plain && !has_argument(args, "--redis") && takes_redis(args[0])) {
     argv[n++] = "--redis";
     argv[n++] = redis_url;
   }

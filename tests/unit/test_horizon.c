@@ -48,6 +48,35 @@ static void near_follows_after_its_delay(void **state) {
   horizon_free(horizon);
 }
 
+static void what_the_first_claim_saw_is_known(void **state) {
+  (void)state;
+  struct horizon *horizon = NULL;
+  assert_int_equal(horizon_new(&horizon, NULL), 0);
+  assert_false(horizon_has_ended(horizon, 40));
+  note(horizon, 0, 1000, "50:60:50,55", true);
+  /* Later claims see more, but not what lies behind them. */
+  note(horizon, 1, 2000, "90:90:", true);
+  assert_true(horizon_has_ended(horizon, 49));
+  assert_false(horizon_has_ended(horizon, 50));
+  assert_true(horizon_has_ended(horizon, 51));
+  assert_false(horizon_has_ended(horizon, 55));
+  assert_true(horizon_has_ended(horizon, 59));
+  assert_false(horizon_has_ended(horizon, 60));
+  assert_false(horizon_has_ended(horizon, 89));
+  horizon_reset(horizon);
+  assert_false(horizon_has_ended(horizon, 49));
+  /* A claim whose snapshot is not known: neither is this. */
+  note(horizon, 2, 1000, NULL, true);
+  assert_false(horizon_has_ended(horizon, 49));
+  horizon_reset(horizon);
+  /* The counter has turned round: 2^32 + 10, and what was drawn before it did. */
+  note(horizon, 3, 1000, "4294967306:4294967306:", true);
+  assert_true(horizon_has_ended(horizon, 9));
+  assert_false(horizon_has_ended(horizon, 10));
+  assert_true(horizon_has_ended(horizon, UINT32_MAX));
+  horizon_free(horizon);
+}
+
 static void old_rows_need_no_delay(void **state) {
   (void)state;
   struct horizon *horizon = NULL;
@@ -284,6 +313,7 @@ int main(void) {
       cmocka_unit_test(near_follows_after_its_delay),
       cmocka_unit_test(what_is_no_snapshot_says_nothing),
       cmocka_unit_test(old_rows_need_no_delay),
+      cmocka_unit_test(what_the_first_claim_saw_is_known),
       cmocka_unit_test(a_claim_that_was_cut_short_proves_nothing),
       cmocka_unit_test(transactions_of_our_own_bring_nothing),
       cmocka_unit_test(an_unknown_snapshot_changes_nothing),

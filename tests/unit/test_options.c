@@ -185,7 +185,7 @@ static void wrong_lines_are_refused(void **state) {
     const char *line, *why;
   } cases[] = {
       {"", "the commands are run, init"},
-      {"status", "the commands are run, init"},
+      {"stats", "the commands are run, init, status, dead, retry, discard"},
       {SECRET, "the commands are run, init"},
       {"--lanes 3 run", "the commands are run, init"},
       {"Run", "the commands are run, init"},
@@ -260,6 +260,38 @@ static void environment_fills_what_argv_leaves(void **state) {
   assert_string_equal(cfg.table, "outbox_messages");
   assert_int_equal(cfg.lanes_n, 16);
   options_free(&cfg);
+}
+
+static void lists_grow(void **state) {
+  (void)state;
+  struct cfg cfg;
+  parse_well("retry --id 1 --id=2 --aggregate a:b --event x", &cfg);
+  assert_int_equal(cfg.command, CFG_RETRY);
+  assert_int_equal(cfg.ids.n, 2);
+  assert_string_equal(cfg.ids.values[0], "1");
+  assert_string_equal(cfg.ids.values[1], "2");
+  assert_int_equal(cfg.aggregates.n, 1);
+  assert_string_equal(cfg.events.values[0], "x");
+  options_free(&cfg);
+  assert_int_equal(cfg.ids.n, 0);
+  assert_null(cfg.ids.values);
+
+  /* The environment gives one, which the command line replaces. */
+  assert_int_equal(setenv("OUTBOXD_ID", "7", 1), 0);
+  parse_well("dead", &cfg);
+  assert_int_equal(cfg.ids.n, 1);
+  assert_string_equal(cfg.ids.values[0], "7");
+  options_free(&cfg);
+  parse_well("dead --id 8 --id 9", &cfg);
+  assert_int_equal(cfg.ids.n, 2);
+  assert_string_equal(cfg.ids.values[0], "8");
+  options_free(&cfg);
+
+  assert_refused("retry --id=", "--id takes a text that is not empty");
+  assert_refused("retry --id", "--id needs a value: --id N");
+  assert_refused("run --id 7", "--id is not an option of run");
+  assert_refused("dead --all", "--all is not an option of dead");
+  assert_refused("discard --reason=", "--reason takes a text that is not empty");
 }
 
 static void flags_in_the_environment_take_words(void **state) {
@@ -355,7 +387,8 @@ static void check_takes_what_run_takes(void **state) {
 
 static void help_mentions_every_row_of_its_command(void **state) {
   (void)state;
-  static const enum cfg_command commands[] = {CFG_RUN, CFG_INIT, CFG_CHECK};
+  static const enum cfg_command commands[] = {CFG_RUN,  CFG_INIT,  CFG_CHECK,  CFG_STATUS,
+                                              CFG_DEAD, CFG_RETRY, CFG_DISCARD};
   for (size_t i = 0; i < COUNT(commands); i++) {
     char *text = help_text(commands[i]);
     for (const struct option_row *row = options_table(); row->name != NULL; row++) {
@@ -417,6 +450,7 @@ int main(void) {
       TEST(wrong_lines_are_refused),
       TEST(limits_are_inclusive),
       TEST(environment_fills_what_argv_leaves),
+      TEST(lists_grow),
       TEST(flags_in_the_environment_take_words),
       TEST(urls_fall_back_to_the_usual_names),
       TEST(errors_name_the_variable),
