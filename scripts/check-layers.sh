@@ -9,12 +9,12 @@ cd "$(dirname "$0")/.."
 # layer: modules, lowest first.
 LAYERS='
 0: embed err locks sha1
-1: buf clock histogram partition stop units
+1: buf clock histogram partition stop systemd units
 2: alert_rules alloc backoff cfg log net options pgarray queue redis_error template url
 3: batch held_back journal keyset lane link pg redis round round_reply sql
 4: claim claimer horizon lease publisher publisher_impl publisher_write schema settle table
 5: alert alert_probe cleanup cleanup_detach cleanup_impl cleanup_partitions cleanup_rows cleanup_said coordinator coordinator_batches coordinator_lanes
-6: cmd_init cmd_init_impl cmd_init_index cmd_init_notify metrics relay stats
+6: cmd_init cmd_init_impl cmd_init_index cmd_init_notify metrics relay service stats
 7: main
 '
 
