@@ -150,7 +150,6 @@ int main(void) {
       SYSTEMD_TEST(test_ready_when_redis_answers), SYSTEMD_TEST(test_ready_when_postgres_answers),
       SYSTEMD_TEST(test_stopped_while_it_waits),   SYSTEMD_TEST(test_standby_is_ready),
       SYSTEMD_TEST(test_failure_is_the_status),    SYSTEMD_TEST(test_socket_that_leads_nowhere),
-      SYSTEMD_TEST(test_alive_through_outages),    SYSTEMD_TEST(test_hung_coordinator_is_not_vouched_for),
   };
   return HARNESS_RUN(tests, &stack, (&(struct stack_options){.has_aof = true}));
 }
