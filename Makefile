@@ -255,7 +255,7 @@ tests: $(PROGRAM) $(PAGES) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(
 
 test: tests
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz integration
-unit: unit-programs
+unit: unit-programs $(PROGRAM) $(PAGES)
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz
 
 # In a build directory of its own, always with clang: docs/testing.md "Fuzzers".
