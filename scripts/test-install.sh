@@ -39,7 +39,7 @@ commands=$("$root/bin/outboxd" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\)
 [ -n "$commands" ] || fail "--help lists no command"
 for command in $commands; do
   grep -qx "\.It Cm $command" "$root/share/man/man1/outboxd.1" || fail "the manual page leaves $command out"
-  "$root/bin/outboxd" $command --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' >"$dir/options"
+  "$root/bin/outboxd" "$command" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' >"$dir/options"
   [ -s "$dir/options" ] || fail "$command --help lists no option"
   while read -r option; do
     grep -q "^\.It Fl \\\\-$option\( \|$\)" "$root/share/man/man1/outboxd.1" || fail "the manual page leaves --$option out"
