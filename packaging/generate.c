@@ -58,7 +58,6 @@ static void man_commands(void) {
 }
 
 static void man_option(const struct option_row *row) {
-  char text[512];
   (void)printf(".It Fl \\-%s", row->name);
   if (row->argument != NULL) {
     (void)printf(" Ar %s", row->argument);
@@ -67,6 +66,7 @@ static void man_option(const struct option_row *row) {
   put_sentence(row->help);
   (void)puts(".");
   if (row->type != OPTION_STRING) {
+    char text[512];
     options_describe_range(row, text, sizeof text);
     (void)fputs("Takes ", stdout);
     put_roff(text);

@@ -85,7 +85,9 @@ static pid_t find_thread(pid_t pid, const char *name) {
   pid_t found = 0;
   snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
   DIR *tasks = opendir(path);
-  REQUIRE(tasks != NULL, "cannot read %s", path);
+  if (tasks == NULL) {
+    FAIL("cannot read %s: %s", path, strerror(errno));
+  }
   for (struct dirent *task = readdir(tasks); task != NULL && found == 0; task = readdir(tasks)) {
     snprintf(path, sizeof path, "/proc/%d/task/%s/comm", (int)pid, task->d_name);
     FILE *file = fopen(path, "re");
