@@ -5,7 +5,9 @@
 #   make faults [DURATION=30m] [SEED=n] [FAULT=name]   faults at random, then the checker
 #   make fuzz [FUZZ_SECONDS=60] [FUZZ=name] [FUZZ_KEEP=1]   libFuzzer on everything that reads text from outside
 #   make bench | bench-quick | bench-sweep | bench-soak [DURATION=30m] [RATE=n]   measure (docs/benchmarks.md)
-#   make unit | demo | lint | format | check-hardening | install | uninstall | clean
+#   make unit | demo | lint | format | check-hardening | clean
+#   make install | uninstall [PREFIX=/usr/local] [DESTDIR=dir]   program, manual page, completions, systemd units, documents
+#   make deb | test-deb      a Debian package in build/deb; installed, tried and purged in a fresh Debian (docs/deployment.md)
 #
 #   CC=gcc|clang   SAN=address|thread|fuzzer   each has a directory of its own below build/; the plain build is build/outboxd
 #   WERROR=1       warnings are errors
@@ -24,6 +26,13 @@ AR ?= ar
 INSTALL ?= install
 BUILD ?= build
 PREFIX ?= /usr/local
+bindir ?= $(PREFIX)/bin
+mandir ?= $(PREFIX)/share/man
+docdir ?= $(PREFIX)/share/doc/outboxd
+bashcompletiondir ?= $(PREFIX)/share/bash-completion/completions
+zshcompletiondir ?= $(PREFIX)/share/zsh/site-functions
+systemddir ?= $(PREFIX)/lib/systemd/system
+sysusersdir ?= $(PREFIX)/lib/sysusers.d
 SAN ?=
 WERROR ?=
 DEPS ?= yes
@@ -66,8 +75,11 @@ FAULTS_PROGRAM := $(B)/tests/faults/faults
 BENCH_OBJECTS := $(BENCH_SOURCES:%.c=$(B)/obj/%.o)
 BENCH_PROGRAM := $(B)/tests/bench/bench
 TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES) $(FUZZ_SOURCES) \
-  $(FAULTS_SOURCES) $(BENCH_SOURCES) tests/fuzz/replay.c tests/faults/main.c)
+  $(FAULTS_SOURCES) $(BENCH_SOURCES) tests/fuzz/replay.c tests/faults/main.c packaging/generate.c)
 CORE := $(B)/liboutboxd-core.a
+GENERATE := $(B)/packaging/generate
+# The manual page and the completions, made from the option table.
+PAGES := $(addprefix $(B)/pages/,outboxd.1 outboxd.bash _outboxd)
 PROGRAM := $(B)/outboxd
 NOCAS_PROGRAM := $(B)/outboxd-nocas
 
@@ -131,14 +143,15 @@ LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
 
 # ---- targets
 
-.PHONY: all lib deps tests unit-programs fuzz-programs test unit fuzz faults bench bench-quick bench-sweep bench-soak demo lint format check-hardening install uninstall clean FORCE
+.PHONY: all lib pages deps tests unit-programs fuzz-programs test unit fuzz faults bench bench-quick bench-sweep bench-soak demo lint format check-hardening install uninstall deb test-deb clean FORCE
 
-all: $(PROGRAM)
+all: $(PROGRAM) $(PAGES)
 lib: $(CORE)
+pages: $(PAGES)
 
 # The packages that the goals given need; one target, so that two package managers never run side by side.
-DEPS_GROUP := $(if $(filter lint format fuzz,$(MAKECMDGOALS)),lint,$(if $(filter bench%,$(MAKECMDGOALS)),bench,$(if \
-  $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build)))
+DEPS_GROUP := $(if $(filter lint format fuzz,$(MAKECMDGOALS)),lint,$(if $(filter bench%,$(MAKECMDGOALS)),bench,$(if $(filter deb test-deb,$(MAKECMDGOALS)),deb,$(if \
+  $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build))))
 deps:
 ifneq ($(DEPS),no)
 	@scripts/install-deps.sh $(DEPS_GROUP)
@@ -220,14 +233,29 @@ $(BENCH_PROGRAM): $(BENCH_OBJECTS) $(TESTLIB_OBJECTS) $(CORE)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
+$(GENERATE): $(B)/obj/packaging/generate.o $(CORE)
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS)
+
+$(B)/pages/outboxd.1: packaging/man/outboxd.1.in $(GENERATE)
+	@mkdir -p $(@D)
+	@$(GENERATE) man $< > $@.$$$$ && mv $@.$$$$ $@
+$(B)/pages/outboxd.bash: $(GENERATE)
+	@mkdir -p $(@D)
+	@$(GENERATE) bash > $@.$$$$ && mv $@.$$$$ $@
+$(B)/pages/_outboxd: $(GENERATE)
+	@mkdir -p $(@D)
+	@$(GENERATE) zsh > $@.$$$$ && mv $@.$$$$ $@
+
 unit-programs: $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS)
 fuzz-programs: $(FUZZ_PROGRAMS)
-tests: $(PROGRAM) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS) \
+tests: $(PROGRAM) $(PAGES) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS) \
   $(BENCH_PROGRAM)
 
 test: tests
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz integration
-unit: unit-programs
+unit: unit-programs $(PROGRAM) $(PAGES)
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz
 
 # In a build directory of its own, always with clang: docs/testing.md "Fuzzers".
@@ -251,16 +279,38 @@ demo: tests
 lint: $(GEN)/embed.h | deps
 	@LINT_JOBS=$(LINT_JOBS) LINT_CPPFLAGS='$(subst ','\'',$(CPPFLAGS_ALL))' BUILD=$(B) scripts/lint.sh
 format: | deps
-	clang-format -i $(wildcard include/*.h include/outboxd/*.h src/*.c tests/*/*.c tests/*/*.h)
+	clang-format -i $(wildcard include/*.h include/outboxd/*.h src/*.c tests/*/*.c tests/*/*.h packaging/*.c)
 
 check-hardening: $(PROGRAM)
 	@scripts/check-hardening.sh $(PROGRAM)
 
-install: $(PROGRAM)
-	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin'
-	$(INSTALL) -m 0755 $(PROGRAM) '$(DESTDIR)$(PREFIX)/bin/outboxd'
+# Each file that is installed, as SOURCE:PATH:MODE; uninstall goes by the same list.
+DOC_FILES := README.md CHANGELOG.md LICENSE $(sort $(wildcard docs/*.md)) packaging/systemd/outboxd.env
+INSTALLED = $(PROGRAM):$(bindir)/outboxd:0755 \
+  $(B)/pages/outboxd.1:$(mandir)/man1/outboxd.1:0644 \
+  $(B)/pages/outboxd.bash:$(bashcompletiondir)/outboxd:0644 \
+  $(B)/pages/_outboxd:$(zshcompletiondir)/_outboxd:0644 \
+  $(B)/pages/outboxd.service:$(systemddir)/outboxd.service:0644 \
+  $(B)/pages/outboxd@.service:$(systemddir)/outboxd@.service:0644 \
+  packaging/systemd/outboxd.sysusers:$(sysusersdir)/outboxd.conf:0644 \
+  $(foreach file,$(DOC_FILES),$(file):$(docdir)/$(notdir $(file)):0644)
+item = $(word $(2),$(subst :, ,$(1)))
+
+# The units hold the path of the program: made anew for each PREFIX.
+install: $(PROGRAM) $(PAGES)
+	@sed -e '/@each@/d' -e 's/@one@//' -e 's|@bindir@|$(bindir)|' packaging/systemd/outboxd.service.in > '$(B)/pages/outboxd.service'
+	@sed -e '/@one@/d' -e 's/@each@//' -e 's|@bindir@|$(bindir)|' packaging/systemd/outboxd.service.in > '$(B)/pages/outboxd@.service'
+	$(foreach file,$(INSTALLED),$(INSTALL) -D -m $(call item,$(file),3) '$(call item,$(file),1)' \
+	  '$(DESTDIR)$(call item,$(file),2)' &&) true
 uninstall:
-	rm -f '$(DESTDIR)$(PREFIX)/bin/outboxd'
+	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(call item,$(file),2)')
+	@if [ -d '$(DESTDIR)$(docdir)' ]; then rmdir --ignore-fail-on-non-empty '$(DESTDIR)$(docdir)'; fi
+
+# A Debian package in build/deb, from packaging/debian.
+deb: | deps
+	@BUILD=$(BUILD) VERSION=$(VERSION) scripts/make-deb.sh
+test-deb: deb
+	@BUILD=$(BUILD) scripts/test-deb.sh
 
 clean:
 	rm -rf $(BUILD)

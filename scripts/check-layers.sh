@@ -9,12 +9,12 @@ cd "$(dirname "$0")/.."
 # layer: modules, lowest first.
 LAYERS='
 0: embed err locks sha1
-1: buf clock histogram partition say stop units
+1: buf clock histogram partition say stop systemd units
 2: alert_rules alloc backoff cfg fleet log net options pgarray queue redis_error selector template url
 3: batch held_back journal keyset lane link pg redis round round_reply sql
 4: claim claimer horizon lease publisher publisher_impl publisher_write schema settle table
 5: alert alert_probe cleanup cleanup_detach cleanup_impl cleanup_partitions cleanup_rows cleanup_said coordinator coordinator_batches coordinator_lanes
-6: cmd_check cmd_check_acl cmd_check_impl cmd_check_plan cmd_check_postgres cmd_check_redis cmd_check_rights cmd_check_state cmd_dead cmd_dead_change cmd_dead_impl cmd_init cmd_init_impl cmd_init_index cmd_init_notify cmd_status cmd_status_impl cmd_status_postgres cmd_status_print cmd_status_redis metrics relay stats
+6: cmd_check cmd_check_acl cmd_check_impl cmd_check_plan cmd_check_postgres cmd_check_redis cmd_check_rights cmd_check_state cmd_dead cmd_dead_change cmd_dead_impl cmd_init cmd_init_impl cmd_init_index cmd_init_notify cmd_status cmd_status_impl cmd_status_postgres cmd_status_print cmd_status_redis metrics relay service stats
 7: main
 '
 

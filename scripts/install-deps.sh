@@ -4,6 +4,7 @@
 #   install-deps.sh build   to compile
 #   install-deps.sh [test]  and to run the tests and the demo (default)
 #   install-deps.sh bench   and to measure, with plots
+#   install-deps.sh deb     to make and try the Debian package
 #   install-deps.sh lint    and for make lint and .ci/run
 #
 # Quick, and open to any user, when nothing is missing.  Starts no PostgreSQL, Redis or Prometheus service and creates no
@@ -13,17 +14,19 @@ set -euo pipefail
 BUILD_PACKAGES=(gcc libc6-dev make pkg-config binutils libpq-dev libhiredis-dev libjansson-dev uthash-dev)
 TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools prometheus python3 faketime procps ca-certificates)
 BENCH_PACKAGES=(gnuplot-nox)
-LINT_PACKAGES=(git clang clang-tidy clang-format libclang-rt-14-dev cppcheck shellcheck valgrind)
+DEB_PACKAGES=(debhelper dpkg-dev fakeroot lintian debootstrap)
+LINT_PACKAGES=(git clang clang-tidy clang-format libclang-rt-14-dev cppcheck shellcheck valgrind mandoc zsh systemd)
 
 group=${1:-test}
 packages=("${BUILD_PACKAGES[@]}")
 case $group in
 build) ;;
 test) packages+=("${TEST_PACKAGES[@]}") ;;
+deb) packages+=("${DEB_PACKAGES[@]}") ;;
 bench) packages+=("${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}") ;;
-lint) packages+=("${TEST_PACKAGES[@]}" "${LINT_PACKAGES[@]}") ;;
+lint) packages+=("${TEST_PACKAGES[@]}" "${LINT_PACKAGES[@]}" "${DEB_PACKAGES[@]}") ;;
 *)
-  echo "install-deps: build, test, bench or lint, not \"$group\"" >&2
+  echo "install-deps: build, test, bench, deb or lint, not \"$group\"" >&2
   exit 2
   ;;
 esac

@@ -26,7 +26,6 @@
 #define TIMEOUT_MAX_MS 10000
 /* Beyond the server's own timeout, so that its error arrives. */
 #define SLACK_MS 500
-#define COUNTED_MAX 100000 /* sql/alert_counts.sql */
 #define NUMBER_BYTES 24
 
 struct alert_probe {
@@ -203,8 +202,8 @@ static void look_at_counts(struct alert_probe *probe, struct alert_view *view) {
   view->first_dead_id = int_at(rows, 0, 2);
   view->is_waiting = !PQgetisnull(rows, 0, 3);
   view->waiting_us = int_at(rows, 0, 3);
-  view->is_at_least = view->pending_n > COUNTED_MAX;
-  view->pending_n = view->is_at_least ? COUNTED_MAX : view->pending_n;
+  view->is_at_least = view->pending_n > ALERT_PENDING_MAX;
+  view->pending_n = view->is_at_least ? ALERT_PENDING_MAX : view->pending_n;
 }
 
 static void look_at_lanes(struct alert_probe *probe, struct alert_view *view) {

@@ -20,7 +20,8 @@
 #define TRIGGER_EVERY_US (10 * INT64_C(1000000))
 #define RECONNECT_FIRST_MS 100
 #define RECONNECT_MAX_MS 5000
-#define DEAD_SHARE 20 /* looking for dead messages takes at most one part in so many of the time */
+#define TURN_EVERY_US 250000 /* at least: whoever watches over this thread sees that it goes round */
+#define DEAD_SHARE 20        /* looking for dead messages takes at most one part in so many of the time */
 
 void coordinator_want_drain(struct coordinator *c) {
   c->is_drain_wanted = true;
@@ -231,6 +232,16 @@ static void on_lease(struct coordinator *c, enum lease_event event, const struct
   }
 }
 
+/* Called on each turn, and whenever a server has been reached for: resolving a name may take long (libpq waits for it), and is no hanging. */
+static void tell_health(struct coordinator *c) {
+  pthread_mutex_lock(&c->stats_mutex);
+  c->health.turns_n++;
+  c->health.is_postgres_down = c->postgres_down_us != 0;
+  c->health.is_standby = c->has_no_share;
+  c->health.lanes_active_n = c->active_n;
+  pthread_mutex_unlock(&c->stats_mutex);
+}
+
 /* What may be sent on the lease when nothing else is under way, most urgent first. */
 static void use_lease(struct coordinator *c, int64_t now_us) {
   struct err err = ERR_INIT;
@@ -239,6 +250,7 @@ static void use_lease(struct coordinator *c, int64_t now_us) {
     if (now_us >= c->lease_retry_us && !c->is_ending && lease_open(c->lease, now_us, &err) != 0) {
       on_lease(c, LEASE_EV_LOST, &err, false, now_us);
     }
+    tell_health(c);
     return;
   }
   if (lease_state(c->lease) != LEASE_READY) {
@@ -278,6 +290,7 @@ static void use_claimers(struct coordinator *c, int64_t now_us) {
       is_opening = true;
       if (now_us >= seat->retry_us && !c->is_ending) {
         rc = claimer_open(seat->claimer, now_us, &err);
+        tell_health(c);
       }
       break;
     case CLAIMER_READY:
@@ -422,7 +435,7 @@ static struct pollfd session_pollfd(const struct pg *pg, int64_t now_us, int64_t
 
 static void wait_for_something(struct coordinator *c, struct pollfd *fds) {
   int64_t now_us = clock_now_us();
-  int64_t deadline_us = next_deadline_us(c);
+  int64_t deadline_us = earliest(next_deadline_us(c), now_us + TURN_EVERY_US);
   nfds_t n = 0;
   fds[n++] = (struct pollfd){.fd = queue_fd(c->notes), .events = POLLIN};
   fds[n++] = (struct pollfd){.fd = stop_fd(c->abort), .events = POLLIN};
@@ -452,6 +465,7 @@ static void *run(void *arg) {
     if (stop_is_set(c->drain)) {
       c->is_ending = true;
     }
+    tell_health(c);
     take_notes(c, now_us);
     drive_sessions(c, now_us);
     batches_act(c, now_us);
@@ -536,6 +550,7 @@ int coordinator_start(const struct cfg *cfg, struct table *table, struct publish
     (void)err_errno(err, ERR_RETRY, rc, "starting the coordinator's thread");
     goto fail;
   }
+  (void)pthread_setname_np(c->thread, "coordinator");
   *out = c;
   return 0;
 fail:
@@ -565,5 +580,11 @@ void coordinator_read_stats(struct coordinator *c, struct coordinator_stats *out
     histogram_merge(settle_time, &c->settle_time);
     histogram_reset(&c->settle_time);
   }
+  pthread_mutex_unlock(&c->stats_mutex);
+}
+
+void coordinator_read_health(struct coordinator *c, struct coordinator_health *out) {
+  pthread_mutex_lock(&c->stats_mutex);
+  *out = c->health;
   pthread_mutex_unlock(&c->stats_mutex);
 }

@@ -124,6 +124,7 @@ struct coordinator {
 
   pthread_mutex_t stats_mutex; /* guards what follows */
   struct coordinator_stats stats;
+  struct coordinator_health health;
   struct histogram claim_time;
   struct histogram settle_time;
 };

@@ -136,11 +136,7 @@ static const struct option_row table[] = {
 };
 
 /* The commands there are. */
-static const struct {
-  const char *name;
-  enum cfg_command command;
-  const char *help;
-} commands[] = {
+static const struct command_row commands[] = {
     {"run", CFG_RUN, "relay messages until told to stop"},
     {"init", CFG_INIT, "create or upgrade the schema"},
     {"check", CFG_CHECK, "say whether run would work, and what is in the way; takes run's options and changes nothing"},
@@ -148,11 +144,16 @@ static const struct {
     {"dead", CFG_DEAD, "list dead messages, with the reason"},
     {"retry", CFG_RETRY, "give dead messages new attempts"},
     {"discard", CFG_DISCARD, "give dead messages up, for a reason that is kept"},
+    {NULL, CFG_HELP, NULL},
 };
-#define COMMANDS_N (sizeof commands / sizeof commands[0])
+#define COMMANDS_N (sizeof commands / sizeof commands[0] - 1)
 
 const struct option_row *options_table(void) {
   return table;
+}
+
+const struct command_row *options_commands(void) {
+  return commands;
 }
 
 static const char *command_name(enum cfg_command command) {
@@ -170,8 +171,7 @@ static int usage(struct err *err, enum cfg_command command, const char *what) {
                  name != NULL ? name : "");
 }
 
-/* What the row takes, for an error: "a whole number from 1 to 64". */
-static void describe_range(const struct option_row *row, char *out, size_t n) {
+void options_describe_range(const struct option_row *row, char *out, size_t n) {
   char min[32];
   char max[32];
   switch (row->type) {
@@ -328,7 +328,7 @@ static int store(struct cfg *cfg, const struct option_row *row, const char *sour
   if (is_string ? (int64_t)strlen(text) >= row->min : store_value(cfg, row, text)) {
     return is_string ? store_text(cfg, row, text, err) : 0;
   }
-  describe_range(row, range, sizeof range);
+  options_describe_range(row, range, sizeof range);
   if (is_string) {
     (void)snprintf(what, sizeof what, "%s takes %s", source, range);
   } else {
@@ -337,11 +337,11 @@ static int store(struct cfg *cfg, const struct option_row *row, const char *sour
   return usage(err, command, what);
 }
 
-static bool takes(const struct option_row *row, enum cfg_command command) {
+bool options_takes(const struct option_row *row, enum cfg_command command) {
   return (row->commands & (1u << command)) != 0;
 }
 
-static void env_name(const struct option_row *row, char *out, size_t n) {
+void options_env_name(const struct option_row *row, char *out, size_t n) {
   size_t used = (size_t)snprintf(out, n, "OUTBOXD_%s", row->name);
   for (size_t i = 0; i < used && i < n; i++) {
     if (out[i] == '-') {
@@ -357,10 +357,10 @@ static void env_name(const struct option_row *row, char *out, size_t n) {
 static int take_environment(struct cfg *cfg, enum cfg_command command, struct err *err) {
   for (const struct option_row *row = table; row->name != NULL; row++) {
     char name[64];
-    env_name(row, name, sizeof name);
+    options_env_name(row, name, sizeof name);
     const char *source = "default";
     const char *text = row->default_text;
-    if (takes(row, command)) {
+    if (options_takes(row, command)) {
       const char *own = getenv(name);
       const char *fallback = row->fallback_env != NULL ? getenv(row->fallback_env) : NULL;
       if (own != NULL && *own != '\0') {
@@ -406,7 +406,7 @@ static int take_option(struct cfg *cfg, enum cfg_command command, int argc, char
     (void)snprintf(what, sizeof what, "there is no option %.*s", name_bytes < 40 ? name_bytes : 40, argument);
     return usage(err, command, what);
   }
-  if (!takes(row, command)) {
+  if (!options_takes(row, command)) {
     (void)snprintf(what, sizeof what, "--%s is not an option of %s", row->name, command_name(command));
     return usage(err, command, what);
   }
@@ -506,7 +506,7 @@ void options_free(struct cfg *cfg) {
 
 static void print_row(FILE *out, const struct option_row *row) {
   char name[64];
-  env_name(row, name, sizeof name);
+  options_env_name(row, name, sizeof name);
   (void)fprintf(out, "  --%s%s%s\n      %s\n      [", row->name, row->argument != NULL ? " " : "",
                 row->argument != NULL ? row->argument : "", row->help);
   if (row->default_text != NULL && row->default_text[0] != '\0') {
@@ -534,7 +534,7 @@ void options_help(FILE *out, enum cfg_command command) {
     }
   }
   for (const struct option_row *row = table; row->name != NULL; row++) {
-    if (takes(row, command)) {
+    if (options_takes(row, command)) {
       print_row(out, row);
     }
   }

@@ -292,7 +292,8 @@ static void store_stats(struct publisher *pub) {
                                         .writes_n = pub->writes_n,
                                         .calls_n = pub->calls_n,
                                         .bytes_n = pub->link.bytes_n,
-                                        .is_connected = link_is_open(&pub->link)};
+                                        .is_connected = link_is_open(&pub->link),
+                                        .is_down = pub->link.down_since_us != 0};
   (void)pthread_mutex_unlock(&pub->stats_mutex);
 }
 
@@ -436,4 +437,11 @@ void publisher_read_stats(struct publisher *pub, struct publisher_stats *out, st
   histogram_reset(&pub->lag);
   (void)pthread_mutex_unlock(&pub->stats_mutex);
   out->queue_depth = depth;
+}
+
+bool publisher_is_down(struct publisher *pub) {
+  (void)pthread_mutex_lock(&pub->stats_mutex);
+  bool is_down = pub->stats.is_down;
+  (void)pthread_mutex_unlock(&pub->stats_mutex);
+  return is_down;
 }

@@ -24,6 +24,7 @@
 #include "outboxd/pg.h"
 #include "outboxd/publisher.h"
 #include "outboxd/queue.h"
+#include "outboxd/service.h"
 #include "outboxd/stats.h"
 #include "outboxd/stop.h"
 #include "outboxd/table.h"
@@ -48,6 +49,7 @@ struct relay {
   struct cleanup *cleanup;
   struct alert *alert;
   struct stats *stats;
+  struct service *service; /* NULL: systemd is not to be told */
 };
 
 /* The signal handler's view: the tokens of the one relay of this process. */
@@ -126,6 +128,7 @@ static int load_table(struct relay *relay, struct err *err) {
       log_event(LOG_ERROR, "postgres_down", err->text, LOG_STR("session", "start"), LOG_STR("code", err->code));
     }
     alert_before_start(relay->cfg, &unreachable, err);
+    service_waits(relay->service, err);
     pause_until(relay->drain, backoff_next_us(&backoff));
   }
   if (rc == 0 && down_us != 0) {
@@ -159,6 +162,7 @@ static int start(struct relay *relay, struct err *err) {
     return -1;
   }
   take_signals(relay);
+  relay->service = service_open(cfg);
   if (template_parse(cfg->stream, &relay->template, err) != 0 || url_parse(cfg->redis, &relay->url, err) != 0) {
     err->class = ERR_FATAL; /* the option is there and has a value: what it says can never work */
     return -1;
@@ -214,6 +218,7 @@ static void watch(struct relay *relay) {
     }
     if (shutdown_us == INT64_MAX && stop_is_set(relay->drain)) {
       shutdown_us = now_us + cfg->shutdown_timeout_ms * 1000;
+      service_stopping(relay->service);
       log_event(LOG_INFO, "relay_stopping", "no new claims; what is in flight is being settled",
                 LOG_REAL("timeout_seconds", (double)cfg->shutdown_timeout_ms / 1e3));
     }
@@ -233,6 +238,8 @@ static void watch(struct relay *relay) {
     int64_t until_us = cfg->stats_every_ms > 0 ? next_stats_us : INT64_MAX;
     until_us = shutdown_us < until_us && !stop_is_set(relay->abort) ? shutdown_us : until_us;
     until_us = give_up_us < until_us ? give_up_us : until_us;
+    int64_t service_us = service_step(relay->service, relay->coordinator, relay->publishers, relay->stats, now_us);
+    until_us = service_us < until_us ? service_us : until_us;
     struct pollfd fds[] = {
         {.fd = stop_fd(relay->finished), .events = POLLIN},
         {.fd = stop_is_set(relay->drain) ? -1 : stop_fd(relay->drain), .events = POLLIN},
@@ -251,6 +258,7 @@ static void drop_note(struct note *note) {
 
 /* The mirror of start; returns the coordinator's verdict. */
 static int stop_all(struct relay *relay, int status, struct err *err) {
+  service_stopping(relay->service);
   stats_free(relay->stats);
   if (relay->drain != NULL) {
     stop_set(relay->drain);
@@ -289,6 +297,10 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
   table_free(relay->table);
   url_fini(&relay->url);
   template_free(relay->template);
+  if (err->class != ERR_NONE) {
+    service_failed(relay->service, err);
+  }
+  service_close(relay->service);
   leave_signals();
   stop_free(relay->quiet);
   stop_free(relay->finished);

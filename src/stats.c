@@ -145,6 +145,10 @@ void stats_log(struct stats *stats) {
   }
 }
 
+const struct stats_figures *stats_last(const struct stats *stats) {
+  return &stats->figures;
+}
+
 /* -------------------------------------------------------------------------------------------------- life */
 
 /* Shows at start whether the file can be written. */

@@ -54,6 +54,8 @@ int64_t alert_covered_until_us(const struct partition_bounds *bounds, int n, int
 /* How little may be left of the partitions ahead: two days, or half of what the cleanup thread is told to keep when that is less. */
 int64_t alert_partitions_min_us(int64_t partitions_ahead_ms);
 
+#define ALERT_PENDING_MAX 100000 /* pending messages are counted up to here: sql/alert_counts.sql */
+
 /* What INFO memory says. */
 struct alert_memory {
   int64_t used_bytes;

@@ -6,6 +6,7 @@
 #ifndef OUTBOXD_COORDINATOR_H
 #define OUTBOXD_COORDINATOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "outboxd/cfg.h"
@@ -33,6 +34,15 @@ struct coordinator_stats {
   int held_back_n;
 };
 
+/* How the coordinator is, for whoever tells a service manager. */
+struct coordinator_health {
+  int64_t
+      turns_n; /* how often its loop has gone round, reaching for a server counting as well: it goes on while it waits for one */
+  bool is_postgres_down;
+  bool is_standby; /* there are more processes than lanes, and none for this one */
+  int lanes_active_n;
+};
+
 /* Starts the thread.  Everything is borrowed for the coordinator's life; publishers has cfg->publishers_n elements; notes is read by the
  * coordinator alone; drain ends it after what is in flight is settled, abort at once; it sets finished when its loop is over. */
 must_check int coordinator_start(const struct cfg *cfg, struct table *table, struct publisher *const *publishers,
@@ -50,5 +60,8 @@ void coordinator_free(struct coordinator *coordinator);
  * coordinator's statistics lock. */
 void coordinator_read_stats(struct coordinator *coordinator, struct coordinator_stats *out,
                             struct histogram *claim_time, struct histogram *settle_time);
+
+/* A copy of it.  Any thread; takes the coordinator's statistics lock. */
+void coordinator_read_health(struct coordinator *coordinator, struct coordinator_health *out);
 
 #endif

@@ -41,6 +41,23 @@ struct option_row {
 /* The table, for tests and for whoever prints it. */
 const struct option_row *options_table(void);
 
+/* One command; the list ends with name == NULL. */
+struct command_row {
+  const char *name;
+  enum cfg_command command;
+  const char *help; /* a few words */
+};
+
+const struct command_row *options_commands(void);
+
+bool options_takes(const struct option_row *row, enum cfg_command command);
+
+/* What the row takes, as in an error: "a whole number from 1 to 64". */
+void options_describe_range(const struct option_row *row, char *out, size_t n);
+
+/* The environment name: "OUTBOXD_MAX_ATTEMPTS". */
+void options_env_name(const struct option_row *row, char *out, size_t n);
+
 /* Fills *cfg (zeroed by the callee) from argv, then environment, then defaults: argv wins.
  * ERR_USAGE with a text that names the option and what it takes, and points to --help.  Caller: options_free. */
 must_check int options_parse(int argc, char *const argv[], struct cfg *cfg, struct err *err);

@@ -72,6 +72,7 @@ struct publisher_stats {
   int64_t calls_n;  /* script calls */
   int64_t bytes_n;  /* sent */
   bool is_connected;
+  bool is_down; /* Redis does not answer it */
   size_t queue_depth;
 };
 
@@ -95,5 +96,8 @@ void publisher_push(struct publisher *publisher, struct job **job);
  * Any thread; takes the publisher's statistics lock. */
 void publisher_read_stats(struct publisher *publisher, struct publisher_stats *out, struct histogram *round_trip,
                           struct histogram *lag);
+
+/* Does Redis not answer it?  Any thread; takes the publisher's statistics lock. */
+bool publisher_is_down(struct publisher *publisher);
 
 #endif

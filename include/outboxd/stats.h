@@ -58,4 +58,7 @@ void stats_free(struct stats *stats);
 /* Writes one line, and the metrics file anew, and starts the next interval.  A file that cannot be written is warned of, once an hour. */
 void stats_log(struct stats *stats);
 
+/* The figures of the last line; before the first one interval_seconds is 0.  Borrowed until the next. */
+const struct stats_figures *stats_last(const struct stats *stats);
+
 #endif

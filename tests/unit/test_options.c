@@ -185,7 +185,7 @@ static void wrong_lines_are_refused(void **state) {
     const char *line, *why;
   } cases[] = {
       {"", "the commands are run, init"},
-      {"stats", "the commands are run, init, status, dead, retry, discard"},
+      {"stats", "the commands are run, init, check, status, dead, retry, discard"},
       {SECRET, "the commands are run, init"},
       {"--lanes 3 run", "the commands are run, init"},
       {"Run", "the commands are run, init"},

@@ -1,0 +1,120 @@
+#!/bin/bash
+# make install into a directory of its own, what is there, and what uninstall leaves; a unit test calls it.
+#
+# Below make it takes the program of the same CC, SAN and BUILD.
+# systemd-analyze, mandoc and man look at what was installed where they are to be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+unset BUILD # of run-tests.sh: the directory of one compiler; make's own settings come by MAKEFLAGS
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() {
+  echo "test-install: $*" >&2
+  exit 1
+}
+run_make() { make --no-print-directory -s DEPS=no "$@" >"$dir/log" 2>&1 || {
+  cat "$dir/log" >&2
+  fail "make $* failed"
+}; }
+
+# DESTDIR and PREFIX part where files are put from where they will be found.
+run_make install DESTDIR="$dir/stage" PREFIX=/opt/outboxd
+root=$dir/stage/opt/outboxd
+for file in bin/outboxd share/man/man1/outboxd.1 share/bash-completion/completions/outboxd share/zsh/site-functions/_outboxd \
+  lib/systemd/system/outboxd.service lib/systemd/system/outboxd@.service lib/sysusers.d/outboxd.conf \
+  share/doc/outboxd/README.md share/doc/outboxd/guarantees.md share/doc/outboxd/LICENSE share/doc/outboxd/outboxd.env; do
+  [ -s "$root/$file" ] || fail "make install leaves out $file"
+done
+for unit in "$root"/lib/systemd/system/*.service; do
+  grep -qx 'ExecStart=/opt/outboxd/bin/outboxd run' "$unit" || fail "$unit starts another program"
+  if grep -n '@[a-z]*@' "$unit"; then fail "$unit has a mark of its template"; fi
+done
+grep -qx 'EnvironmentFile=/etc/outboxd/outboxd.env' "$root/lib/systemd/system/outboxd.service" || fail "no EnvironmentFile"
+grep -qx 'EnvironmentFile=-/etc/outboxd/%i.env' "$root/lib/systemd/system/outboxd@.service" || fail "no EnvironmentFile for instances"
+"$root/bin/outboxd" --version | grep -q '^outboxd ' || fail "what was installed does not start"
+
+# The page and the completions know every option that --help shows.
+commands=$("$root/bin/outboxd" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+[ -n "$commands" ] || fail "--help lists no command"
+for command in $commands; do
+  grep -qx "\.It Cm $command" "$root/share/man/man1/outboxd.1" || fail "the manual page leaves $command out"
+  "$root/bin/outboxd" "$command" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' >"$dir/options"
+  [ -s "$dir/options" ] || fail "$command --help lists no option"
+  while read -r option; do
+    grep -q "^\.It Fl \\\\-$option\( \|$\)" "$root/share/man/man1/outboxd.1" || fail "the manual page leaves --$option out"
+    grep -q -- "--${option}[=[]" "$root/share/zsh/site-functions/_outboxd" || fail "zsh's completion leaves --$option out"
+  done <"$dir/options"
+done
+
+if command -v mandoc >/dev/null; then
+  # Style is about the width of source lines and about pages that this machine has not got.
+  mandoc -Tlint -Wwarning "$root/share/man/man1/outboxd.1" || fail "mandoc is not content with the manual page"
+fi
+if command -v man >/dev/null; then
+  said=$(LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 "$root/share/man/man1/outboxd.1" 2>&1 >/dev/null)
+  [ -z "$said" ] || fail "man warns: $said"
+fi
+if command -v zsh >/dev/null; then
+  zsh -n "$root/share/zsh/site-functions/_outboxd" || fail "zsh cannot read its completion"
+fi
+# bash's completion, asked as bash asks it.  complete_line WORDS... prints what is offered for the last word.
+# shellcheck disable=SC1091 # made at build time
+source "$root/share/bash-completion/completions/outboxd"
+complete_line() {
+  COMP_WORDS=("$@")
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+  COMPREPLY=()
+  _outboxd 2>/dev/null
+  echo "${COMPREPLY[*]}"
+}
+expect() {
+  local want=$1 got
+  shift
+  got=$(complete_line "$@")
+  [ "$got" = "$want" ] || fail "completing '$*' offers '$got', not '$want'"
+}
+for command in $commands; do expect "$command" outboxd "$command"; done
+expect "--version" outboxd --v
+expect "--lanes" outboxd run --lan
+expect "--log-level --log-format" outboxd run --log
+expect "--plain" outboxd init --pl
+expect "" outboxd run --pl
+expect "json text" outboxd run --log-format ""
+expect "json" outboxd run --log-format j
+expect "json text" outboxd run --log-format =
+expect "text" outboxd run --log-format = t
+expect "5ms 5s 5m 5h 5d" outboxd run --poll-interval 5
+expect "5ms 5m" outboxd run --poll-interval 5m
+expect "8MiB" outboxd run --max-write-bytes 8M
+expect "yes no" outboxd run --until-empty =
+expect "--lanes" outboxd run --until-empty --lan
+expect "" outboxd run --lanes ""
+expect "" outboxd nonsense --lan
+touch "$dir/metrics.prom"
+expect "$dir/metrics.prom" outboxd run --metrics-file "$dir/met"
+
+if command -v systemd-analyze >/dev/null; then
+  run_make install PREFIX="$dir/real"
+  for unit in outboxd.service outboxd@.service; do
+    file=$dir/real/lib/systemd/system/$unit
+    systemd-analyze verify --man=no "$file" >"$dir/log" 2>&1 || {
+      cat "$dir/log" >&2
+      fail "systemd does not take $unit"
+    }
+    if grep "$unit" "$dir/log"; then fail "systemd warns of $unit"; fi
+    # Exposure in tenths, 0 is best: the hardening has not been lost.
+    systemd-analyze security --offline=yes --threshold=20 "$file" >"$dir/log" 2>&1 || {
+      tail -n 3 "$dir/log" >&2
+      fail "$unit is less protected than it was"
+    }
+  done
+  run_make uninstall PREFIX="$dir/real"
+fi
+
+run_make uninstall DESTDIR="$dir/stage" PREFIX=/opt/outboxd
+left=$(find "$dir/stage" "$dir/real" ! -type d 2>/dev/null) || true
+[ -z "$left" ] || fail "uninstall leaves $left"
+[ ! -d "$root/share/doc/outboxd" ] || fail "uninstall leaves its directory"
+
+echo "test-install: ok"
