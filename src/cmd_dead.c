@@ -208,11 +208,11 @@ int cmd_dead(const struct cfg *cfg, struct err *err) {
     rc = dead_list(&dead, cfg->limit_n, &listed_n, &has_more, err);
   }
   if (rc == 0 && !cfg->is_json) {
-    char count[SAY_BYTES];
     const char *what = cfg->is_discarded ? "discarded" : "dead";
     if (listed_n == 0) {
       (void)printf("no message is %s\n", what);
     } else {
+      char count[SAY_BYTES];
       (void)printf("%s %s%s\n", say_count(listed_n, count), what,
                    has_more ? ", and there are more: --limit shows them" : "");
     }

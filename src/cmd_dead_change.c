@@ -334,11 +334,11 @@ static int take_named(struct change *change, struct err *err) {
 static int list_only(struct change *change, struct err *err) {
   int64_t listed_n = 0;
   bool has_more = false;
-  char count[SAY_BYTES];
   if (dead_list(&change->dead, INT64_MAX, &listed_n, &has_more, err) != 0) {
     return -1;
   }
   if (!change->dead.cfg->is_json) {
+    char count[SAY_BYTES];
     (void)printf("%s %s would be %s; nothing was changed\n", say_count(listed_n, count),
                  listed_n == 1 ? "message" : "messages", verb(change));
   }

@@ -14,10 +14,8 @@
 
 /* "100,000+" */
 static const char *count_text(int64_t n, bool is_at_least, char out[SAY_BYTES + 2]) {
-  (void)say_count(n, out);
-  if (is_at_least) {
-    (void)strcat(out, "+");
-  }
+  char count[SAY_BYTES];
+  (void)snprintf(out, SAY_BYTES + 2, "%s%s", say_count(n, count), is_at_least ? "+" : "");
   return out;
 }
 
@@ -176,7 +174,6 @@ static void print_owners(const struct status *status, FILE *out) {
   bool is_hidden = false;
   for (int i = 0; i < status->lanes_n; i++) {
     const struct status_lane *lane = &status->lanes[i];
-    char age[SAY_BYTES];
     int lanes_n = 0;
     if (owner_number(status, i) <= shown_n) {
       continue;
@@ -195,6 +192,7 @@ static void print_owners(const struct status *status, FILE *out) {
     say_clean(out, lane->owner_application, SHOWN_NAME_BYTES);
     (void)fprintf(out, ", %d %s", lanes_n, lanes_n == 1 ? "lane" : "lanes");
     if (lane->owner_us != STATUS_NOT_KNOWN && !lane->is_owner_hidden) {
+      char age[SAY_BYTES];
       (void)fprintf(out, ", for %s", say_age(lane->owner_us, age));
     }
     (void)fputc('\n', out);

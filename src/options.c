@@ -304,14 +304,15 @@ static void empty_list(struct cfg_list *list) {
 /* Adds a copy of text. */
 static int store_item(struct cfg *cfg, const struct option_row *row, const char *text, struct err *err) {
   struct cfg_list *list = list_field(cfg, row);
-  char *copy = strdup(text);
   char **grown = realloc(list->values, ((size_t)list->n + 1) * sizeof *grown);
-  list->values = grown != NULL ? grown : list->values;
-  if (copy == NULL || grown == NULL) {
-    free(copy);
+  if (grown != NULL) {
+    list->values = grown;
+    list->values[list->n] = strdup(text);
+  }
+  if (grown == NULL || list->values[list->n] == NULL) {
     return err_set(err, ERR_FATAL, "ENOMEM", "no memory for the options");
   }
-  list->values[list->n++] = copy;
+  list->n++;
   return 0;
 }
 

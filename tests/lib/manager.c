@@ -30,7 +30,6 @@ struct manager *manager_start(const char *name, int64_t watchdog_ms) {
   struct manager *manager = calloc(1, sizeof *manager);
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   size_t bytes = strlen(name);
-  char number[32];
 
   REQUIRE(manager != NULL, "out of memory");
   REQUIRE(bytes < sizeof address.sun_path, "%s is too long for a socket", name);
@@ -48,6 +47,7 @@ struct manager *manager_start(const char *name, int64_t watchdog_ms) {
   }
   setenv("NOTIFY_SOCKET", name, 1);
   if (watchdog_ms > 0) {
+    char number[32];
     snprintf(number, sizeof number, "%" PRId64, watchdog_ms * 1000);
     setenv("WATCHDOG_USEC", number, 1);
   }

@@ -91,7 +91,13 @@ static bool has_argument(const char *const *args, const char *name) {
 
 /* Does a command speak to Redis? */
 static bool takes_redis(const char *command) {
-  return strcmp(command, "run") == 0 || strcmp(command, "status") == 0;
+  static const char *const commands[] = {"run", "check", "status"};
+  for (size_t i = 0; command != NULL && i < sizeof commands / sizeof commands[0]; i++) {
+    if (strcmp(command, commands[i]) == 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 static struct relay *start(const struct stack *stack, const char *suffix, const char *const *env,

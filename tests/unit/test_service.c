@@ -68,14 +68,16 @@ static void figures_when_there_are_some(void **state) {
   assert_contains(status, "Redis does not answer; 16 of 16");
 
   /* The largest there can be still fit. */
-  figures = (struct stats_figures){.interval_seconds = 0.1,
-                                   .fresh.published_n = 100000000,
-                                   .in_flight_n = 6400000,
-                                   .table = {.has_counts = true,
-                                             .pending_n = ALERT_PENDING_MAX,
-                                             .oldest_pending_us = INT64_C(36500) * 86400 * 1000000,
-                                             .dead_n = ALERT_PENDING_MAX}};
-  service_describe(&view, status);
+  const struct stats_figures largest = {.interval_seconds = 0.1,
+                                        .fresh.published_n = 100000000,
+                                        .in_flight_n = 6400000,
+                                        .table = {.has_counts = true,
+                                                  .pending_n = ALERT_PENDING_MAX,
+                                                  .oldest_pending_us = INT64_C(36500) * 86400 * 1000000,
+                                                  .dead_n = ALERT_PENDING_MAX}};
+  const struct service_view largest_view = {
+      .lanes_n = 16, .health = &health, .is_redis_down = true, .figures = &largest};
+  service_describe(&largest_view, status);
   assert_contains(status, " 100000 dead");
 }
 
