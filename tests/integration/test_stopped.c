@@ -75,7 +75,9 @@ static void test_lanes_of_a_hanging_relay_flow_in_the_other(void **state) {
 /* ---- the hardest form: the relay is stopped in the middle of a write that Redis has half of.  When it wakes it writes the other half, and
  * only the journal's token can tell Redis that this owner is none any more. */
 
-#define BIG_N 40 /* messages of 320 KB: more than the socket's buffers take */
+#define BIG_N 40                 /* messages of 320 KB: more than the socket's buffers take */
+#define BIG_SESSION_TIMEOUT "8s" /* claiming so much takes a slow machine its time */
+#define BIG_SESSION_TIMEOUT_MS 8000
 
 static const char *const big_args[] = {"run",
                                        "--lanes",
@@ -83,7 +85,7 @@ static const char *const big_args[] = {"run",
                                        "--claimers",
                                        "1",
                                        "--session-timeout",
-                                       SESSION_TIMEOUT,
+                                       BIG_SESSION_TIMEOUT,
                                        "--redis-timeout",
                                        "5m",
                                        "--max-write-bytes",
@@ -118,7 +120,7 @@ static struct pair stop_in_a_write(PGconn *conn, const char *suffix) {
   stack_redis_thaw(stack);
 
   pair.other = relay_start_variant(stack, suffix, big_args);
-  wait_no_pending(conn, TABLE, 10, 2 * SESSION_TIMEOUT_MS + 20000);
+  wait_no_pending(conn, TABLE, 10, 2 * BIG_SESSION_TIMEOUT_MS + 20000);
   check_require_good(stack, &big_options);
   return pair;
 }
