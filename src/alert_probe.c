@@ -17,7 +17,6 @@
 #include "outboxd/net.h"
 #include "outboxd/pg.h"
 #include "outboxd/redis.h"
-#include "outboxd/redis_error.h"
 #include "outboxd/schema.h"
 #include "outboxd/sql.h"
 
@@ -115,10 +114,6 @@ void alert_probe_free(struct alert_probe *probe) {
 
 /* -------------------------------------------------------------------------------------------------- PostgreSQL */
 
-static int64_t int_at(const PGresult *rows, int row, int column) {
-  return strtoll(PQgetvalue(rows, row, column), NULL, 10); /* NULL is "" and 0 */
-}
-
 static void text_at(const PGresult *rows, int column, char *out, size_t n) {
   (void)snprintf(out, n, "%s", PQgetvalue(rows, 0, column));
 }
@@ -181,14 +176,14 @@ static void look_at_oldest(struct alert_probe *probe, struct alert_view *view) {
     return;
   }
   view->is_pending = true;
-  view->oldest_us = int_at(rows, 0, 0);
-  view->oldest_id = int_at(rows, 0, 1);
+  view->oldest_us = pg_parse_int64(rows, 0, 0);
+  view->oldest_id = pg_parse_int64(rows, 0, 1);
   text_at(rows, 2, view->aggregate_type, sizeof view->aggregate_type);
   text_at(rows, 3, view->aggregate_id, sizeof view->aggregate_id);
   text_at(rows, 4, view->event_type, sizeof view->event_type);
-  view->attempts = (int)int_at(rows, 0, 5);
+  view->attempts = (int)pg_parse_int64(rows, 0, 5);
   view->is_dead = PQgetvalue(rows, 0, 6)[0] == 't';
-  view->lane = (int)int_at(rows, 0, 7);
+  view->lane = (int)pg_parse_int64(rows, 0, 7);
 }
 
 static void look_at_counts(struct alert_probe *probe, struct alert_view *view) {
@@ -197,11 +192,11 @@ static void look_at_counts(struct alert_probe *probe, struct alert_view *view) {
   if (rows == NULL) {
     return;
   }
-  view->pending_n = int_at(rows, 0, 0);
-  view->dead_n = int_at(rows, 0, 1);
-  view->first_dead_id = int_at(rows, 0, 2);
+  view->pending_n = pg_parse_int64(rows, 0, 0);
+  view->dead_n = pg_parse_int64(rows, 0, 1);
+  view->first_dead_id = pg_parse_int64(rows, 0, 2);
   view->is_waiting = !PQgetisnull(rows, 0, 3);
-  view->waiting_us = int_at(rows, 0, 3);
+  view->waiting_us = pg_parse_int64(rows, 0, 3);
   view->is_at_least = view->pending_n > ALERT_PENDING_MAX;
   view->pending_n = view->is_at_least ? ALERT_PENDING_MAX : view->pending_n;
 }
@@ -220,7 +215,7 @@ static void look_at_lanes(struct alert_probe *probe, struct alert_view *view) {
   }
   memset(probe->is_owned, 0, (size_t)probe->cfg->lanes_n * sizeof *probe->is_owned);
   for (int row = 0; row < PQntuples(rows); row++) {
-    int64_t key = int_at(rows, row, 0);
+    int64_t key = pg_parse_int64(rows, row, 0);
     if (key == LOCKS_MEMBER) {
       view->members_n++;
     } else if (key >= LOCKS_GATE && key < LOCKS_GATE + probe->cfg->lanes_n) {
@@ -241,7 +236,7 @@ static void look_at_default(struct alert_probe *probe, struct alert_view *view, 
     return;
   }
   const PGresult *rows = ask(probe, view, ALERT_PART_DEFAULT, sql, 0, NULL);
-  view->default_rows_n = rows != NULL ? int_at(rows, 0, 0) : 0;
+  view->default_rows_n = rows != NULL ? pg_parse_int64(rows, 0, 0) : 0;
   free(sql);
 }
 
@@ -280,8 +275,8 @@ static void look_at_transactions(struct alert_probe *probe, struct alert_view *v
     return;
   }
   view->sees_all = PQgetvalue(rows, 0, 0)[0] == 't';
-  view->transaction_us = int_at(rows, 0, 1);
-  view->transaction_pid = (int)int_at(rows, 0, 2);
+  view->transaction_us = pg_parse_int64(rows, 0, 1);
+  view->transaction_pid = (int)pg_parse_int64(rows, 0, 2);
   text_at(rows, 3, view->transaction_role, sizeof view->transaction_role);
   text_at(rows, 4, view->transaction_name, sizeof view->transaction_name);
   text_at(rows, 5, view->transaction_state, sizeof view->transaction_state);
@@ -303,28 +298,18 @@ static void look_at_postgres(struct alert_probe *probe, struct alert_view *view,
 
 /* -------------------------------------------------------------------------------------------------- Redis */
 
-/* A reply that is an error; *err says which. */
-static bool is_error(const struct redis_reply *reply, struct err *err) {
-  if (redis_reply_kind(reply) != REDIS_ERROR) {
-    return false;
-  }
-  size_t bytes;
-  const char *text = redis_reply_text(reply, &bytes);
-  (void)redis_error_classify(text, bytes, err);
-  return true;
-}
-
 /* What an ACL forbids is no outage: only a PING that Redis refuses for its own state is. */
 static void read_redis(struct alert_probe *probe, struct alert_view *view) {
   const struct redis_reply *ping = redis_pipeline_reply(probe->pipeline, 0);
   const struct redis_reply *info = redis_pipeline_reply(probe->pipeline, 1);
-  view->is_redis_up = !is_error(ping, &view->redis_err) || strcmp(view->redis_err.code, "NOPERM") == 0;
+  view->is_redis_up =
+      !redis_reply_is_error(ping, NULL, &view->redis_err) || strcmp(view->redis_err.code, "NOPERM") == 0;
   if (!view->is_redis_up) {
     return;
   }
   struct err *err = &view->errs[ALERT_PART_REDIS_MEMORY];
   view->seen[ALERT_PART_REDIS_MEMORY] = ALERT_FAILED;
-  if (is_error(info, err)) {
+  if (redis_reply_is_error(info, NULL, err)) {
     return;
   }
   size_t bytes;

@@ -70,10 +70,10 @@ int cleanup_look(struct cleanup *c, uint32_t oid, const struct schema_name *name
     return err_wrap(err, "cannot look into partition %s", name->table);
   }
   const PGresult *row = pg_reply(c->pg)->results[0];
-  look->pending_n = strtoll(PQgetvalue(row, 0, 0), NULL, 10);
-  look->dead_n = strtoll(PQgetvalue(row, 0, 1), NULL, 10);
+  look->pending_n = pg_parse_int64(row, 0, 0);
+  look->dead_n = pg_parse_int64(row, 0, 1);
   look->oldest_s = strtod(PQgetvalue(row, 0, 2), NULL);
-  look->size_bytes = strtoll(PQgetvalue(row, 0, 3), NULL, 10);
+  look->size_bytes = pg_parse_int64(row, 0, 3);
   return 0;
 }
 

@@ -168,7 +168,7 @@ static int find_holder(struct cleanup *c, uint32_t oid, const char *shown, bool 
   if (*is_held && is_due(c, "partition_held", shown, PQgetvalue(row, 0, 0), repeat_us(c))) {
     log_event(LOG_WARNING, "partition_held",
               "an expired partition cannot be dropped while a long transaction holds the table",
-              LOG_STR("partition", shown), LOG_INT("backend_pid", strtoll(PQgetvalue(row, 0, 0), NULL, 10)),
+              LOG_STR("partition", shown), LOG_INT("backend_pid", pg_parse_int64(row, 0, 0)),
               LOG_STR("application_name", PQgetvalue(row, 0, 1)),
               LOG_REAL("transaction_seconds", strtod(PQgetvalue(row, 0, 2), NULL)));
   }

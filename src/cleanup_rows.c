@@ -32,7 +32,7 @@ static int load_now(struct cleanup *c, int64_t *now_us, struct err *err) {
   if (cleanup_ask(c, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", NULL, 0, NULL, err) != 0) {
     return -1;
   }
-  *now_us = strtoll(PQgetvalue(pg_reply(c->pg)->results[0], 0, 0), NULL, 10);
+  *now_us = pg_parse_int64(pg_reply(c->pg)->results[0], 0, 0);
   return 0;
 }
 
@@ -55,10 +55,10 @@ static int walk_ids(struct cleanup *c, const char *table, int64_t cut_us, struct
       return -1;
     }
     const PGresult *row = pg_reply(c->pg)->results[0];
-    int64_t old_n = strtoll(PQgetvalue(row, 0, 2), NULL, 10);
-    int64_t gone_n = strtoll(PQgetvalue(row, 0, 3), NULL, 10);
+    int64_t old_n = pg_parse_int64(row, 0, 2);
+    int64_t gone_n = pg_parse_int64(row, 0, 3);
     c->counts.deleted_n += gone_n;
-    if (old_n == 0 || strtoll(PQgetvalue(row, 0, 1), NULL, 10) < BATCH_ROWS) {
+    if (old_n == 0 || pg_parse_int64(row, 0, 1) < BATCH_ROWS) {
       break;
     }
     (void)snprintf(from, sizeof from, "%s", PQgetvalue(row, 0, 0));
@@ -81,7 +81,7 @@ static int walk_blocks(struct cleanup *c, uint32_t oid, const struct sql_var *va
   if (cleanup_ask(c, embed_cleanup_blocks_sql, NULL, 1, oid_values, err) != 0) {
     return -1;
   }
-  int64_t blocks_n = strtoll(PQgetvalue(pg_reply(c->pg)->results[0], 0, 0), NULL, 10);
+  int64_t blocks_n = pg_parse_int64(pg_reply(c->pg)->results[0], 0, 0);
   for (int64_t block = 0; block < blocks_n && !stop_is_set(c->stop); block += BATCH_BLOCKS) {
     int64_t began_us = clock_now_us();
     int64_t end = block + BATCH_BLOCKS < blocks_n ? block + BATCH_BLOCKS : blocks_n;

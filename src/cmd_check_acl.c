@@ -220,7 +220,7 @@ static void try_reading(struct check *check, const char *why) {
   if (check_exchange(check, "redis_rights") != 0) {
     return;
   }
-  if (check_is_error(redis_pipeline_reply(check->pipeline, 0), &err)) {
+  if (redis_reply_is_error(redis_pipeline_reply(check->pipeline, 0), NULL, &err)) {
     check_say(check, CHECK_ERROR, "redis_rights", "docs/privileges.md has the commands and keys a relay needs",
               "user %s cannot EVAL a script that reads key %s: %s", check_redis_user(check), key->name, err.text);
     return;
@@ -239,7 +239,7 @@ static void judge(struct check *check, const struct question *questions, int n) 
   size_t bytes;
   for (int i = 0; i < n; i++) {
     const struct redis_reply *reply = redis_pipeline_reply(check->pipeline, i);
-    if (check_is_error(reply, &err)) {
+    if (redis_reply_is_error(reply, NULL, &err)) {
       char why[CHECK_TEXT_BYTES];
       bool is_denied = strcmp(err.code, "NOPERM") == 0;
       if (strstr(err.text, "Command '") != NULL) { /* renamed away */

@@ -76,12 +76,15 @@ void check_say(struct check *check, enum check_level level, const char *name, co
 const PGresult *check_ask(struct check *check, const char *name, const char *sql, int params_n,
                           const char *const *values);
 
+/* The same for a statement whose one parameter is a table's oid. */
+const PGresult *check_ask_of(struct check *check, const char *name, const char *sql, uint32_t oid);
+
 /* Everything that is about PostgreSQL.  Fills table and fleet where the table can be worked on. */
 void check_postgres(struct check *check);
 /* What the relay needs in order to relay; true when it has it.  The relation has been found. */
 bool check_relay_rights(struct check *check);
-/* What the cleanup and the alerts need. */
-void check_other_rights(struct check *check);
+/* What the cleanup needs. */
+void check_cleanup_rights(struct check *check);
 /* The pending index, and that the claim goes by it. */
 void check_plan(struct check *check);
 /* Messages, lanes, partitions, transactions. */
@@ -98,8 +101,6 @@ void check_add_key(struct check *check, enum check_key_kind kind, bool is_sample
 void check_redis(struct check *check);
 /* Sends check->pipeline; -1 when the connection is lost, which is said as `name`. */
 must_check int check_exchange(struct check *check, const char *name);
-/* Is it an error reply?  Then *err has it, cleaned. */
-bool check_is_error(const struct redis_reply *reply, struct err *err);
 /* The ACL user we are. */
 const char *check_redis_user(const struct check *check);
 /* What this user may do. */

@@ -100,12 +100,9 @@ static bool explain(struct plan *plan, unsigned form, bool is_simple) {
 
 /* Says which tables have no pending index; the rows of sql/check_indexes.sql, the caller's to PQclear, or NULL. */
 static PGresult *check_indexes(struct check *check) {
-  char oid[16];
-  const char *values[] = {oid};
   int missing_n = 0;
   const char *first = "";
-  (void)snprintf(oid, sizeof oid, "%u", check->relation.oid);
-  if (check_ask(check, "pending_index", embed_check_indexes_sql, 1, values) == NULL) {
+  if (check_ask_of(check, "pending_index", embed_check_indexes_sql, check->relation.oid) == NULL) {
     return NULL;
   }
   PGresult *rows = pg_take_result(check->pg, 0);

@@ -21,10 +21,6 @@
 #define SESSIONS_CLEANUP 2
 #define SLACK_MS 1000
 
-static int64_t int_at(const PGresult *rows, int row, int column) {
-  return strtoll(PQgetvalue(rows, row, column), NULL, 10);
-}
-
 static bool is_true(const PGresult *rows, int row, int column) {
   return PQgetvalue(rows, row, column)[0] == 't';
 }
@@ -42,6 +38,13 @@ const PGresult *check_ask(struct check *check, const char *name, const char *sql
     return NULL;
   }
   return pg_reply(check->pg)->results[0];
+}
+
+const PGresult *check_ask_of(struct check *check, const char *name, const char *sql, uint32_t oid) {
+  char text[NUMBER_BYTES];
+  const char *values[] = {text};
+  (void)snprintf(text, sizeof text, "%u", oid);
+  return check_ask(check, name, sql, 1, values);
 }
 
 /* ---- the server */
@@ -103,7 +106,7 @@ static bool check_server(struct check *check) {
   } else {
     check_say(check, CHECK_OK, "primary", NULL, "the server is a primary and takes writes");
   }
-  compare_clocks(check, int_at(row, 0, 6), before_us, after_us);
+  compare_clocks(check, pg_parse_int64(row, 0, 6), before_us, after_us);
   /* From here on the server itself holds this session to its promise. */
   return check_ask(check, "postgres", "SET default_transaction_read_only = on", 0, NULL) != NULL;
 }
@@ -132,17 +135,17 @@ static void check_sessions(struct check *check) {
   }
   int said_n = check->counts[CHECK_ERROR] + check->counts[CHECK_WARNING];
   /* This session is among them and ends with the check. */
-  judge_limit(check, "the server (max_connections)", "raise max_connections, or lower --claimers", int_at(row, 0, 0),
-              int_at(row, 0, 1) - 1, needed_n);
-  if (int_at(row, 0, 2) >= 0) {
-    judge_limit(check, "the database", "ALTER DATABASE ... CONNECTION LIMIT, or lower --claimers", int_at(row, 0, 2),
-                int_at(row, 0, 3) - 1, needed_n);
+  judge_limit(check, "the server (max_connections)", "raise max_connections, or lower --claimers",
+              pg_parse_int64(row, 0, 0), pg_parse_int64(row, 0, 1) - 1, needed_n);
+  if (pg_parse_int64(row, 0, 2) >= 0) {
+    judge_limit(check, "the database", "ALTER DATABASE ... CONNECTION LIMIT, or lower --claimers",
+                pg_parse_int64(row, 0, 2), pg_parse_int64(row, 0, 3) - 1, needed_n);
   }
-  if (int_at(row, 0, 4) >= 0) {
+  if (pg_parse_int64(row, 0, 4) >= 0) {
     char fix[CHECK_TEXT_BYTES];
     (void)snprintf(fix, sizeof fix, "ALTER ROLE %s CONNECTION LIMIT %" PRId64 ", or lower --claimers", check->role,
                    2 * needed_n);
-    judge_limit(check, "the role", fix, int_at(row, 0, 4), int_at(row, 0, 5) - 1, needed_n);
+    judge_limit(check, "the role", fix, pg_parse_int64(row, 0, 4), pg_parse_int64(row, 0, 5) - 1, needed_n);
   }
   if (said_n == check->counts[CHECK_ERROR] + check->counts[CHECK_WARNING]) {
     check_say(check, CHECK_OK, "sessions", NULL, "there is room for the %" PRId64 " sessions of a relay", needed_n);
@@ -217,18 +220,15 @@ static void load_table(struct check *check, bool has_rights) {
 }
 
 static void check_sequence(struct check *check) {
-  char oid[NUMBER_BYTES];
   char fix[CHECK_TEXT_BYTES];
-  const char *values[] = {oid};
-  (void)snprintf(oid, sizeof oid, "%u", check->relation.oid);
-  const PGresult *rows = check_ask(check, "id_sequence", embed_check_sequence_sql, 1, values);
+  const PGresult *rows = check_ask_of(check, "id_sequence", embed_check_sequence_sql, check->relation.oid);
   if (rows == NULL) {
     return;
   }
   if (PQntuples(rows) == 0) {
     check_say(check, CHECK_OK, "id_sequence", NULL,
               "column id draws from no sequence: whoever sets it has to let it rise in the order of the inserts");
-  } else if (int_at(rows, 0, 1) > 1) {
+  } else if (pg_parse_int64(rows, 0, 1) > 1) {
     (void)snprintf(fix, sizeof fix, "ALTER SEQUENCE %s CACHE 1", PQgetvalue(rows, 0, 0));
     check_say(check, CHECK_ERROR, "id_sequence", fix,
               "%s hands out %s ids at a time to each session: ids do not follow the order of the inserts, so events of "
@@ -241,31 +241,25 @@ static void check_sequence(struct check *check) {
 
 /* A table without a key that a publication includes takes no updates. */
 static void check_identity(struct check *check) {
-  char oid[NUMBER_BYTES];
-  const char *values[] = {oid};
-  (void)snprintf(oid, sizeof oid, "%u", check->relation.oid);
-  const PGresult *rows = check_ask(check, "replica_identity", embed_check_identity_sql, 1, values);
+  const PGresult *rows = check_ask_of(check, "replica_identity", embed_check_identity_sql, check->relation.oid);
   if (rows == NULL) {
     return;
   }
-  if (int_at(rows, 0, 0) > 0) {
+  if (pg_parse_int64(rows, 0, 0) > 0) {
     char fix[CHECK_TEXT_BYTES];
     (void)snprintf(fix, sizeof fix,
                    "ALTER TABLE %s REPLICA IDENTITY FULL%s, or leave the outbox out of the publication",
-                   PQgetvalue(rows, 0, 1), int_at(rows, 0, 0) > 1 ? ", and the others" : "");
+                   PQgetvalue(rows, 0, 1), pg_parse_int64(rows, 0, 0) > 1 ? ", and the others" : "");
     check_say(check, CHECK_ERROR, "replica_identity", fix,
               "%s%s in a publication without a replica identity: PostgreSQL refuses to mark messages there",
-              PQgetvalue(rows, 0, 1), int_at(rows, 0, 0) > 1 ? " and other partitions are" : " is");
+              PQgetvalue(rows, 0, 1), pg_parse_int64(rows, 0, 0) > 1 ? " and other partitions are" : " is");
   } else {
     check_say(check, CHECK_OK, "replica_identity", NULL, "no publication is in the way of updates");
   }
 }
 
 static void check_notify(struct check *check) {
-  char oid[NUMBER_BYTES];
-  const char *values[] = {oid};
-  (void)snprintf(oid, sizeof oid, "%u", check->relation.oid);
-  const PGresult *rows = check_ask(check, "wake_up", embed_notify_trigger_sql, 1, values);
+  const PGresult *rows = check_ask_of(check, "wake_up", embed_notify_trigger_sql, check->relation.oid);
   if (rows != NULL) {
     check_say(check, CHECK_OK, "wake_up", NULL, "%s",
               is_true(rows, 0, 0) ? "by the trigger outboxd_notify, at each COMMIT"
@@ -284,7 +278,7 @@ struct pending_row {
 static size_t render_pending(const struct check *check, const void *arg, char *buf, size_t cap) {
   const struct pending_row *at = arg;
   const struct template_values values = {
-      .lane = (int)int_at(at->rows, at->row, 0),
+      .lane = (int)pg_parse_int64(at->rows, at->row, 0),
       .aggregate_type = PQgetvalue(at->rows, at->row, 1),
       .aggregate_type_bytes = (size_t)PQgetlength(at->rows, at->row, 1),
       .aggregate_id = PQgetvalue(at->rows, at->row, 2),
@@ -335,7 +329,7 @@ void check_postgres(struct check *check) {
     check_notify(check);
     note_streams(check);
   }
-  check_other_rights(check);
+  check_cleanup_rights(check);
   if (check->table != NULL) {
     check_state(check);
   }

@@ -11,7 +11,6 @@
 #include "outboxd/alert_rules.h"
 #include "outboxd/clock.h"
 #include "outboxd/fleet.h"
-#include "outboxd/redis_error.h"
 
 #define FIGURE_BYTES 64
 #define OLDEST_MAJOR 6
@@ -30,16 +29,6 @@ int check_exchange(struct check *check, const char *name) {
   check_say(check, CHECK_ERROR, name, "run the check again; if it stays, look into Redis' log",
             "the question was not answered: %s", err.text);
   return -1;
-}
-
-bool check_is_error(const struct redis_reply *reply, struct err *err) {
-  size_t bytes;
-  if (redis_reply_kind(reply) != REDIS_ERROR) {
-    return false;
-  }
-  const char *text = redis_reply_text(reply, &bytes);
-  (void)redis_error_classify(text, bytes, err);
-  return true;
 }
 
 const char *check_redis_user(const struct check *check) {
@@ -265,7 +254,7 @@ static int check_info(struct check *check) {
     return -1;
   }
   const struct redis_reply *reply = redis_pipeline_reply(check->pipeline, 0);
-  if (check_is_error(reply, &err)) {
+  if (redis_reply_is_error(reply, NULL, &err)) {
     char fix[CHECK_TEXT_BYTES];
     (void)snprintf(fix, sizeof fix, "ACL SETUSER %s +info", check_redis_user(check));
     check_say(check, CHECK_WARNING, "redis_rights", fix,
@@ -288,7 +277,7 @@ static int check_info(struct check *check) {
 static void judge_record(struct check *check, const struct check_key *key, const struct redis_reply *reply) {
   struct err err = ERR_INIT;
   size_t bytes;
-  if (check_is_error(reply, &err)) {
+  if (redis_reply_is_error(reply, NULL, &err)) {
     if (strcmp(err.code, "WRONGTYPE") == 0) {
       check_say(check, CHECK_ERROR, "lanes_record", "rename the key, or choose another --stream prefix",
                 "key %s is not outboxd's: it is no string", key->name);
@@ -336,7 +325,7 @@ static void judge_types(struct check *check, int first) {
       continue;
     }
     const struct redis_reply *reply = redis_pipeline_reply(check->pipeline, reply_n++);
-    if (check_is_error(reply, &err)) {
+    if (redis_reply_is_error(reply, NULL, &err)) {
       continue;
     }
     const char *type = redis_reply_text(reply, &bytes);

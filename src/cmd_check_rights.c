@@ -11,10 +11,6 @@
 
 #define PROCESSED "processed_messages"
 
-static void write_oid(uint32_t oid, char out[16]) {
-  (void)snprintf(out, 16, "%u", oid);
-}
-
 /* ---- relaying */
 
 /* A privilege that is missing on some of the tables: a row of sql/check_rights.sql. */
@@ -41,10 +37,7 @@ static void say_missing(struct check *check, const PGresult *rows, int row) {
 }
 
 bool check_relay_rights(struct check *check) {
-  char oid[16];
-  const char *values[] = {oid};
-  write_oid(check->relation.oid, oid);
-  const PGresult *rows = check_ask(check, "table_rights", embed_check_rights_sql, 1, values);
+  const PGresult *rows = check_ask_of(check, "table_rights", embed_check_rights_sql, check->relation.oid);
   if (rows == NULL) {
     return false;
   }
@@ -65,10 +58,7 @@ bool check_relay_rights(struct check *check) {
 enum { RIGHTS_OWNER = 1, RIGHTS_SCHEMA = 2, RIGHTS_IS_OWNER = 3, RIGHTS_CAN_CREATE = 4, RIGHTS_CAN_DELETE = 5 };
 
 static const PGresult *load_rights(struct check *check, uint32_t oid) {
-  char text[16];
-  const char *values[] = {text};
-  write_oid(oid, text);
-  const PGresult *rows = check_ask(check, "cleanup_rights", embed_cleanup_rights_sql, 1, values);
+  const PGresult *rows = check_ask_of(check, "cleanup_rights", embed_cleanup_rights_sql, oid);
   return rows != NULL && PQntuples(rows) > 0 ? rows : NULL;
 }
 
@@ -130,7 +120,7 @@ static void check_processed_rights(struct check *check) {
   }
 }
 
-static void check_cleanup_rights(struct check *check) {
+void check_cleanup_rights(struct check *check) {
   if (check->cfg->has_no_cleanup) {
     check_say(check, CHECK_OK, "cleanup_rights", NULL, "none are needed: --no-cleanup");
     return;
@@ -151,8 +141,4 @@ static void check_cleanup_rights(struct check *check) {
   if (check->cfg->processed_retention_ms > 0) {
     check_processed_rights(check);
   }
-}
-
-void check_other_rights(struct check *check) {
-  check_cleanup_rights(check);
 }

@@ -90,13 +90,8 @@ int dead_init(struct dead *dead, const struct cfg *cfg, struct err *err) {
   if (pg_connect(dead->pg, NULL, err) != 0) {
     return err_wrap(err, "cannot connect to PostgreSQL");
   }
-  if (schema_find(dead->pg, &name, NULL, &dead->table, err) != 0) {
+  if (schema_find_table(dead->pg, &name, cfg->table, NULL, &dead->table, err) != 0) {
     return -1;
-  }
-  if (dead->table.kind != 'r' && dead->table.kind != 'p') {
-    return err_set(err, ERR_FATAL, "unknown_table",
-                   "there is no table %s in this database (or not in the search_path); name it with --table",
-                   cfg->table);
   }
   schema_quote_name(&dead->table.name, dead->quoted);
   return set_up_session(dead, err);
@@ -119,12 +114,11 @@ static json_t *text_or_null(const PGresult *rows, int row, int column) {
 
 static int print_json(const PGresult *rows, int row, struct err *err) {
   json_t *line = json_pack(
-      "{s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "id", (json_int_t)strtoll(PQgetvalue(rows, row, ID), NULL, 10),
-      "message_id", text_or_null(rows, row, MESSAGE_ID), "aggregate_type", text_or_null(rows, row, AGGREGATE_TYPE),
-      "aggregate_id", text_or_null(rows, row, AGGREGATE_ID), "event_type", text_or_null(rows, row, EVENT_TYPE),
-      "attempts", (json_int_t)strtoll(PQgetvalue(rows, row, ATTEMPTS), NULL, 10), "last_error",
-      text_or_null(rows, row, LAST_ERROR), "created_at", text_or_null(rows, row, CREATED_AT), "discarded_at",
-      text_or_null(rows, row, PUBLISHED_AT));
+      "{s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "id", (json_int_t)pg_parse_int64(rows, row, ID), "message_id",
+      text_or_null(rows, row, MESSAGE_ID), "aggregate_type", text_or_null(rows, row, AGGREGATE_TYPE), "aggregate_id",
+      text_or_null(rows, row, AGGREGATE_ID), "event_type", text_or_null(rows, row, EVENT_TYPE), "attempts",
+      (json_int_t)pg_parse_int64(rows, row, ATTEMPTS), "last_error", text_or_null(rows, row, LAST_ERROR), "created_at",
+      text_or_null(rows, row, CREATED_AT), "discarded_at", text_or_null(rows, row, PUBLISHED_AT));
   if (line == NULL || json_dumpf(line, stdout, JSON_COMPACT) != 0) {
     json_decref(line);
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory to print a message");
@@ -137,7 +131,7 @@ static int print_json(const PGresult *rows, int row, struct err *err) {
 static void print_text(const PGresult *rows, int row) {
   char age[SAY_BYTES] = "of unknown age";
   if (!PQgetisnull(rows, row, AGE_US)) {
-    (void)say_age(strtoll(PQgetvalue(rows, row, AGE_US), NULL, 10), age);
+    (void)say_age(pg_parse_int64(rows, row, AGE_US), age);
   }
   (void)printf("%s  ", PQgetvalue(rows, row, ID));
   say_clean(stdout, PQgetvalue(rows, row, AGGREGATE_TYPE), SHOWN_BYTES);

@@ -61,7 +61,7 @@ static int take_ids(struct change *change, const PGresult *rows, struct err *err
     return -1;
   }
   for (int row = 0; row < PQntuples(rows); row++) {
-    if (pgarray_int8(&change->ids, strtoll(PQgetvalue(rows, row, 0), NULL, 10), err) != 0) {
+    if (pgarray_int8(&change->ids, pg_parse_int64(rows, row, 0), err) != 0) {
       return -1;
     }
   }
@@ -113,7 +113,7 @@ static int change_until(struct change *change, const char *after, const char *un
   }
   for (int row = 0; rc == 0 && row < locked_n; row++) {
     change->changed_n++;
-    note_named(change, strtoll(PQgetvalue(locked, row, 0), NULL, 10));
+    note_named(change, pg_parse_int64(locked, row, 0));
   }
   PQclear(locked);
   return rc;
@@ -217,7 +217,7 @@ static int explain(struct change *change, struct err *err) {
   for (int row = 0; row < PQntuples(rows); row++) {
     struct named *named = find_named(change, PQgetvalue(rows, row, 0));
     if (named != NULL) {
-      named->attempts_n = strtoll(PQgetvalue(rows, row, 1), NULL, 10);
+      named->attempts_n = pg_parse_int64(rows, row, 1);
       named->why = named->attempts_n < change->dead.cfg->max_attempts_n ? "it is not dead, the relay tries it"
                                                                         : "the other selectors leave it out";
     }
@@ -287,7 +287,7 @@ static int tell_json(const struct change *change, struct err *err) {
 
 static int check_usage(const struct cfg *cfg, struct err *err) {
   const char *name = cfg->command == CFG_DISCARD ? "discard" : "retry";
-  bool is_any = cfg->ids.n > 0 || cfg->aggregates.n > 0 || cfg->events.n > 0;
+  bool is_any = selector_is_any(cfg);
   if (!is_any && !cfg->is_all) {
     return err_set(err, ERR_USAGE, "usage",
                    "%s needs to be told which messages: --id, --aggregate, --event, or --all; see outboxd %s --help",

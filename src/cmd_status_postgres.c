@@ -38,13 +38,9 @@ void status_fini(struct status *status) {
   memset(status, 0, sizeof *status);
 }
 
-static int64_t int_at(const PGresult *rows, int row, int column) {
-  return strtoll(PQgetvalue(rows, row, column), NULL, 10);
-}
-
 /* NULL as STATUS_NOT_KNOWN. */
 static int64_t age_at(const PGresult *rows, int row, int column) {
-  int64_t us = int_at(rows, row, column);
+  int64_t us = pg_parse_int64(rows, row, column);
   return PQgetisnull(rows, row, column) ? STATUS_NOT_KNOWN : us > 0 ? us : 0;
 }
 
@@ -100,11 +96,11 @@ static int look_at_pending(struct status_look *look, struct status *status, stru
     return -1;
   }
   for (int row = 0; row < PQntuples(rows); row++) {
-    struct status_lane *lane = &status->lanes[int_at(rows, row, 0)];
-    lane->pending_n = int_at(rows, row, 1);
-    lane->dead_n = int_at(rows, row, 2);
+    struct status_lane *lane = &status->lanes[pg_parse_int64(rows, row, 0)];
+    lane->pending_n = pg_parse_int64(rows, row, 1);
+    lane->dead_n = pg_parse_int64(rows, row, 2);
     lane->oldest_us = age_at(rows, row, 3);
-    lane->oldest_id = int_at(rows, row, 4);
+    lane->oldest_id = pg_parse_int64(rows, row, 4);
     lane->oldest_dead_us = age_at(rows, row, 5);
     total_n += lane->pending_n;
     if (lane->oldest_us > status->oldest_us) {
@@ -126,7 +122,7 @@ static int look_at_oldest(struct status_look *look, struct status *status, struc
     return -1;
   }
   if (PQntuples(rows) > 0) {
-    status->oldest_id = int_at(rows, 0, 0);
+    status->oldest_id = pg_parse_int64(rows, 0, 0);
     status->oldest_us = age_at(rows, 0, 1);
   }
   return 0;
@@ -145,9 +141,9 @@ static int look_at_owners(struct status_look *look, struct status *status, struc
     return -1;
   }
   for (int row = 0; row < PQntuples(rows); row++) {
-    struct status_lane *lane = &status->lanes[int_at(rows, row, 0) - LOCKS_GATE];
+    struct status_lane *lane = &status->lanes[pg_parse_int64(rows, row, 0) - LOCKS_GATE];
     lane->is_owned = true;
-    lane->owner_pid = (int)int_at(rows, row, 1);
+    lane->owner_pid = (int)pg_parse_int64(rows, row, 1);
     text_at(rows, row, 2, lane->owner_host);
     lane->is_owner_hidden = PQgetisnull(rows, row, 3);
     text_at(rows, row, 4, lane->owner_application);
@@ -197,7 +193,7 @@ static int look_at_partitions(struct status_look *look, struct status *status, s
   }
   for (int row = 0; row < n; row++) {
     text_at(rows, row, 2, status->partitions[row].name);
-    status->partitions[row].bytes = int_at(rows, row, 3);
+    status->partitions[row].bytes = pg_parse_int64(rows, row, 3);
     status->partitions[row].pending_n = STATUS_NOT_KNOWN;
   }
   status->partitions_n = n;
@@ -206,9 +202,9 @@ static int look_at_partitions(struct status_look *look, struct status *status, s
     goto out;
   }
   for (int row = 0; rows != NULL && row < PQntuples(rows); row++) {
-    struct status_partition *partition = &status->partitions[int_at(rows, row, 0)];
-    partition->pending_n = int_at(rows, row, 1);
-    partition->dead_n = int_at(rows, row, 2);
+    struct status_partition *partition = &status->partitions[pg_parse_int64(rows, row, 0)];
+    partition->pending_n = pg_parse_int64(rows, row, 1);
+    partition->dead_n = pg_parse_int64(rows, row, 2);
   }
   status->is_partitions_seen = true;
   rc = 0;
@@ -221,13 +217,8 @@ static int find_table(struct status_look *look, struct err *err) {
   if (look->is_found) {
     return 0;
   }
-  if (schema_find(look->pg, &look->name, look->stop, &look->table, err) != 0) {
+  if (schema_find_table(look->pg, &look->name, look->cfg->table, look->stop, &look->table, err) != 0) {
     return -1;
-  }
-  if (look->table.kind != 'r' && look->table.kind != 'p') {
-    return err_set(err, ERR_FATAL, "unknown_table",
-                   "there is no table %s in this database (or not in the search_path); name it with --table",
-                   look->cfg->table);
   }
   look->is_found = true;
   return 0;

@@ -11,7 +11,6 @@
 #include "cmd_status_impl.h"
 #include "embed.h"
 #include "outboxd/clock.h"
-#include "outboxd/redis_error.h"
 
 #define KEY_BYTES_MAX 4096
 #define LANE_COMMANDS_N 2
@@ -38,17 +37,6 @@ void status_rate(struct status_lane *lane, int64_t minute_n, int64_t looked_n, i
 }
 
 /* -------------------------------------------------------------------------------------------------- replies */
-
-/* A reply that is an error; *err says which. */
-static bool is_error(const struct redis_reply *reply, struct err *err) {
-  if (redis_reply_kind(reply) != REDIS_ERROR) {
-    return false;
-  }
-  size_t bytes = 0;
-  const char *text = redis_reply_text(reply, &bytes);
-  (void)redis_error_classify(text, bytes, err);
-  return true;
-}
 
 static void copy_text(const struct redis_reply *reply, char *out, size_t n) {
   size_t bytes = 0;
@@ -132,14 +120,14 @@ static void read_record(const struct redis_reply *reply, struct status *status) 
 static int read_replies(struct status_look *look, struct status *status, struct err *err) {
   const struct redis_reply *record = redis_pipeline_reply(look->pipeline, 0);
   char last_id[64];
-  if (is_error(record, err)) {
+  if (redis_reply_is_error(record, NULL, err)) {
     return -1;
   }
   read_record(record, status);
   for (int i = 0; status->is_per_lane && i < status->lanes_n; i++) {
     const struct redis_reply *stream = redis_pipeline_reply(look->pipeline, 1 + LANE_COMMANDS_N * i);
     const struct redis_reply *groups = redis_pipeline_reply(look->pipeline, 2 + LANE_COMMANDS_N * i);
-    if (is_error(stream, err)) {
+    if (redis_reply_is_error(stream, NULL, err)) {
       return -1;
     }
     read_stream(stream, &status->lanes[i], last_id);

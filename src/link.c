@@ -96,11 +96,8 @@ void link_down(struct link *link, const struct err *err) {
 
 /* ---- connecting */
 
-/* An error reply while the connection is being checked. */
-static int refuse(const struct link *link, const struct redis_reply *reply, struct err *err) {
-  size_t bytes;
-  const char *text = redis_reply_text(reply, &bytes);
-  unsigned effects = redis_error_classify(text, bytes, err);
+/* An error reply while the connection is being checked; *err has it. */
+static int refuse(const struct link *link, unsigned effects, struct err *err) {
   bool is_hopeless = (effects & REDIS_EFFECT_ACCESS) != 0 || err->class == ERR_REJECT;
   err->class = is_hopeless && !link->is_proven ? ERR_FATAL : ERR_RETRY;
   return err_wrap(err, "recording what the fleet runs with in the key \"%s\"", link->fleet_key);
@@ -110,8 +107,9 @@ static int refuse(const struct link *link, const struct redis_reply *reply, stru
  * replica and while loading even when the key exists. */
 static int check_fleet(struct link *link, struct redis_pipeline *pipeline, struct err *err) {
   for (int i = 0; i < redis_pipeline_n(pipeline); i++) {
-    if (redis_reply_kind(redis_pipeline_reply(pipeline, i)) == REDIS_ERROR) {
-      return refuse(link, redis_pipeline_reply(pipeline, i), err);
+    unsigned effects = 0;
+    if (redis_reply_is_error(redis_pipeline_reply(pipeline, i), &effects, err)) {
+      return refuse(link, effects, err);
     }
   }
   size_t bytes;

@@ -124,10 +124,9 @@ static const struct option_row table[] = {
     INT("limit", "100", 1, 1000000, limit_n, DEAD, "most messages to list"),
     TIME("max-age", "0", 0, 3650 * DAY_MS, max_age_ms, STATUS,
          "end with status 1 when a message has been pending for longer, dead ones aside; without --json and --watch "
-         "only "
-         "this is looked at; 0 is none"),
+         "only this is looked at; 0 is none"),
     TIME("watch", "0", 0, DAY_MS, watch_ms, STATUS, "look again and again, with this pause; 0 looks once"),
-    FLAG("json", is_json, CHECK | STATUS | DEAD | CHANGE, "print JSON, one object a line"),
+    FLAG("json", is_json, CHECK | STATUS | DEAD | CHANGE, "print JSON instead of lines for people"),
     CHOICE("log-level", "LEVEL", "info", log_level_choices, enum log_level, log_level, RUN | INIT,
            "least level that is logged: debug, info, warning, error or critical"),
     CHOICE("log-format", "json|text", "json", log_format_choices, enum log_format, log_format, RUN | INIT,

@@ -613,6 +613,10 @@ int pg_connect(struct pg *pg, const struct stop *stop, struct err *err) {
 
 /* -------------------------------------------------------------------------------------------------- values */
 
+int64_t pg_parse_int64(const PGresult *result, int row, int column) {
+  return strtoll(PQgetvalue(result, row, column), NULL, 10); /* NULL is "" */
+}
+
 int64_t pg_get_int64(const PGresult *result, int row, int column) {
   const unsigned char *bytes = (const unsigned char *)PQgetvalue(result, row, column);
   uint64_t value = 0;

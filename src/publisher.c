@@ -17,7 +17,6 @@
 #include "outboxd/alloc.h"
 #include "outboxd/clock.h"
 #include "outboxd/publisher_impl.h"
-#include "outboxd/redis_error.h"
 
 #define TAKE_CONNECTS_MAX 1
 #define KEY_BYTES 512
@@ -223,15 +222,14 @@ static int ask_journal(struct publisher *pub, const struct lane *lane, struct er
 static void read_journal(struct publisher *pub, struct lane *lane, const struct redis_reply *reply) {
   struct err err = ERR_INIT;
   struct journal_names *names = NULL;
-  size_t bytes;
-  const char *value = redis_reply_text(reply, &bytes);
-  if (redis_reply_kind(reply) == REDIS_ERROR) {
-    (void)redis_error_classify(value, bytes, &err);
+  if (redis_reply_is_error(reply, NULL, &err)) {
     err.class = ERR_RETRY;
     (void)err_wrap(&err, "reading the journal of lane %d", lane->no);
     fail_take(pub, lane, &err);
     return;
   }
+  size_t bytes;
+  const char *value = redis_reply_text(reply, &bytes);
   if (journal_parse(value, bytes, &names, &err) != 0) {
     (void)err_wrap(&err, "reading the journal of lane %d", lane->no);
     fail_take(pub, lane, &err);

@@ -7,7 +7,6 @@
 
 #include "outboxd/clock.h"
 #include "outboxd/publisher_impl.h"
-#include "outboxd/redis_error.h"
 
 /* A write above --max-write-bytes (one huge message) gets more time, as if the network carried only this much. */
 #define SLOW_BYTES_PER_US 10
@@ -32,10 +31,7 @@ static int check_wait(const struct publisher *pub, const struct redis_pipeline *
     return 0;
   }
   const struct redis_reply *reply = redis_pipeline_reply(pipeline, redis_pipeline_n(pipeline) - 1);
-  if (redis_reply_kind(reply) == REDIS_ERROR) {
-    size_t bytes;
-    const char *text = redis_reply_text(reply, &bytes);
-    (void)redis_error_classify(text, bytes, err);
+  if (redis_reply_is_error(reply, NULL, err)) {
     err->class = ERR_RETRY;
     return err_wrap(err, "WAIT");
   }

@@ -106,12 +106,10 @@ void redis_close(struct redis *redis) {
 /* The errors of one reply of the handshake. */
 static int check_greeting(const struct redis *redis, const struct redis_reply *reply, const char *what,
                           struct err *err) {
-  if (redis_reply_kind(reply) != REDIS_ERROR) {
+  unsigned effects = 0;
+  if (!redis_reply_is_error(reply, &effects, err)) {
     return 0;
   }
-  size_t bytes;
-  const char *text = redis_reply_text(reply, &bytes);
-  unsigned effects = redis_error_classify(text, bytes, err);
   bool is_access = (effects & REDIS_EFFECT_ACCESS) != 0 || err->class == ERR_REJECT;
   err->class = is_access && !redis->has_been_open ? ERR_FATAL : ERR_RETRY;
   return err_wrap(err, "%s", what);
@@ -495,4 +493,17 @@ size_t redis_reply_n(const struct redis_reply *reply) {
 
 const struct redis_reply *redis_reply_at(const struct redis_reply *reply, size_t index) {
   return (const void *)raw(reply)->element[index];
+}
+
+bool redis_reply_is_error(const struct redis_reply *reply, unsigned *effects, struct err *err) {
+  if (redis_reply_kind(reply) != REDIS_ERROR) {
+    return false;
+  }
+  size_t bytes;
+  const char *text = redis_reply_text(reply, &bytes);
+  unsigned found = redis_error_classify(text, bytes, err);
+  if (effects != NULL) {
+    *effects = found;
+  }
+  return true;
 }

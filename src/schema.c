@@ -262,7 +262,19 @@ int schema_find(struct pg *pg, const struct schema_name *name, const struct stop
   out->is_by_created_at = strcmp(out->partition_key, "RANGE (created_at)") == 0;
   copy(out->foreign_owner, sizeof out->foreign_owner, PQgetvalue(row, 0, 5));
   copy(out->message_id_type, sizeof out->message_id_type, PQgetvalue(row, 0, 6));
-  out->sequence_cache = strtoll(PQgetvalue(row, 0, 7), NULL, 10);
+  out->sequence_cache = pg_parse_int64(row, 0, 7);
+  return 0;
+}
+
+int schema_find_table(struct pg *pg, const struct schema_name *name, const char *given, const struct stop *stop,
+                      struct schema_relation *out, struct err *err) {
+  if (schema_find(pg, name, stop, out, err) != 0) {
+    return -1;
+  }
+  if (out->kind != 'r' && out->kind != 'p') {
+    return err_set(err, ERR_FATAL, "unknown_table",
+                   "there is no table %s in this database (or not in the search_path); name it with --table", given);
+  }
   return 0;
 }
 
@@ -296,7 +308,7 @@ out:
 }
 
 static int64_t bound_or(const PGresult *rows, int row, int column, int64_t none) {
-  return PQgetisnull(rows, row, column) ? none : strtoll(PQgetvalue(rows, row, column), NULL, 10);
+  return PQgetisnull(rows, row, column) ? none : pg_parse_int64(rows, row, column);
 }
 
 int schema_load_partitions(struct pg *pg, const struct schema_relation *table, const struct stop *stop,
@@ -342,7 +354,7 @@ int schema_load_partitions(struct pg *pg, const struct schema_relation *table, c
     newest = item->is_default ? newest : row;
   }
   out->n = n;
-  out->db_now_us = strtoll(PQgetvalue(more, 0, 0), NULL, 10);
+  out->db_now_us = pg_parse_int64(more, 0, 0);
   out->replica_identity = PQgetvalue(more, 0, 1)[0];
   if (newest >= 0) {
     out->replica_identity = PQgetvalue(rows, newest, 7)[0];

@@ -86,11 +86,6 @@ void selector_fini(struct selector *selector) {
   }
 }
 
-bool selector_is_any(const struct selector *selector) {
-  for (int i = 0; i < SELECTOR_PARAMS_N; i++) {
-    if (selector->values[i] != NULL) {
-      return true;
-    }
-  }
-  return false;
+bool selector_is_any(const struct cfg *cfg) {
+  return cfg->ids.n > 0 || cfg->aggregates.n > 0 || cfg->events.n > 0;
 }

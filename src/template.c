@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define EXAMPLE "outbox:{%l} or outbox:{%l}:%t:%i"
+#define LANES "lanes" /* behind the prefix: what the fleet runs with */
 
 enum part_kind { PART_TEXT, PART_LANE, PART_AGGREGATE_TYPE, PART_AGGREGATE_ID, PART_EVENT_TYPE };
 
@@ -201,24 +202,6 @@ size_t template_render(const struct template *template, const struct template_va
   return sink.len;
 }
 
-size_t template_journal_key(const struct template *template, int lane, char *buf, size_t cap) {
-  static const char tail[] = "}:journal";
-  struct sink sink = {buf, cap, 0};
-  put(&sink, template->text, template->prefix_bytes);
-  put(&sink, "{", 1);
-  put_lane(&sink, lane);
-  put(&sink, tail, sizeof tail - 1);
-  return sink.len;
-}
-
-size_t template_lanes_key(const struct template *template, char *buf, size_t cap) {
-  static const char tail[] = "lanes";
-  struct sink sink = {buf, cap, 0};
-  put(&sink, template->text, template->prefix_bytes);
-  put(&sink, tail, sizeof tail - 1);
-  return sink.len;
-}
-
 /* A pattern's characters stand for themselves behind a backslash. */
 static void put_literal(struct sink *sink, const char *bytes, size_t n) {
   for (size_t i = 0; i < n; i++) {
@@ -227,6 +210,41 @@ static void put_literal(struct sink *sink, const char *bytes, size_t n) {
     }
     put(sink, &bytes[i], 1);
   }
+}
+
+typedef void put_text(struct sink *sink, const char *bytes, size_t n);
+
+/* The prefix, written by put for a key or by put_literal for a pattern, and a text behind it. */
+static void put_prefixed(const struct template *template, put_text *put_prefix, const char *text, struct sink *sink) {
+  put_prefix(sink, template->text, template->prefix_bytes);
+  put(sink, text, strlen(text));
+}
+
+size_t template_journal_key(const struct template *template, int lane, char *buf, size_t cap) {
+  static const char tail[] = "}:journal";
+  struct sink sink = {buf, cap, 0};
+  put_prefixed(template, put, "{", &sink);
+  put_lane(&sink, lane);
+  put(&sink, tail, sizeof tail - 1);
+  return sink.len;
+}
+
+size_t template_journal_pattern(const struct template *template, char *buf, size_t cap) {
+  struct sink sink = {buf, cap, 0};
+  put_prefixed(template, put_literal, "{*}:journal", &sink);
+  return sink.len;
+}
+
+size_t template_lanes_key(const struct template *template, char *buf, size_t cap) {
+  struct sink sink = {buf, cap, 0};
+  put_prefixed(template, put, LANES, &sink);
+  return sink.len;
+}
+
+size_t template_lanes_pattern(const struct template *template, char *buf, size_t cap) {
+  struct sink sink = {buf, cap, 0};
+  put_prefixed(template, put_literal, LANES, &sink);
+  return sink.len;
 }
 
 size_t template_stream_pattern(const struct template *template, char *buf, size_t cap) {
@@ -239,21 +257,5 @@ size_t template_stream_pattern(const struct template *template, char *buf, size_
       put(&sink, "*", 1);
     }
   }
-  return sink.len;
-}
-
-size_t template_journal_pattern(const struct template *template, char *buf, size_t cap) {
-  static const char tail[] = "{*}:journal";
-  struct sink sink = {buf, cap, 0};
-  put_literal(&sink, template->text, template->prefix_bytes);
-  put(&sink, tail, sizeof tail - 1);
-  return sink.len;
-}
-
-size_t template_lanes_pattern(const struct template *template, char *buf, size_t cap) {
-  static const char tail[] = "lanes";
-  struct sink sink = {buf, cap, 0};
-  put_literal(&sink, template->text, template->prefix_bytes);
-  put(&sink, tail, sizeof tail - 1);
   return sink.len;
 }

@@ -36,9 +36,8 @@ struct claim {
   int rows_n;
   int64_t bytes;
   int printed_per_stored; /* text bytes expected of one stored byte of a compressed payload */
-  bool
-      is_simple; /* the usual, quicker statement; where it does not do, the claimer makes the claim again with the careful one */
-  bool is_probed; /* something was seen pending: if nothing can be locked, find out what is held by others */
+  bool is_simple;         /* the usual, quicker statement, made again with the careful one where it does not do */
+  bool is_probed;         /* something was seen pending: if nothing can be locked, find out what is held by others */
 };
 
 #define CLAIM_PARAMS_MAX 10

@@ -111,6 +111,8 @@ must_check int pg_setup_check(const struct pg *pg, const PGresult *result, struc
 /* The server process's id as the connection knows it; 0 when closed. */
 int pg_pid(const struct pg *pg);
 
+/* A whole number of a text result; NULL is 0. */
+int64_t pg_parse_int64(const PGresult *result, int row, int column);
 /* Values of binary results. */
 int64_t pg_get_int64(const PGresult *result, int row, int column);
 int32_t pg_get_int32(const PGresult *result, int row, int column);

@@ -79,5 +79,7 @@ int64_t redis_reply_int(const struct redis_reply *reply);
 /* Elements of a LIST; 0 for anything else. */
 size_t redis_reply_n(const struct redis_reply *reply);
 const struct redis_reply *redis_reply_at(const struct redis_reply *reply, size_t index);
+/* Is it an error?  Then *err has it as redis_error_classify reads it, and *effects (NULL: not wanted) what that returns. */
+bool redis_reply_is_error(const struct redis_reply *reply, unsigned *effects, struct err *err);
 
 #endif

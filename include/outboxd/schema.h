@@ -84,6 +84,10 @@ struct schema_relation {
 must_check int schema_find(struct pg *pg, const struct schema_name *name, const struct stop *stop,
                            struct schema_relation *out, struct err *err);
 
+/* The same for --table, given as it stands there: ERR_FATAL "unknown_table" where there is no table. */
+must_check int schema_find_table(struct pg *pg, const struct schema_name *name, const char *given,
+                                 const struct stop *stop, struct schema_relation *out, struct err *err);
+
 #define SCHEMA_BOUNDS_BYTES 160
 
 struct schema_partition {

@@ -24,7 +24,7 @@ must_check int selector_init(struct selector *selector, const struct cfg *cfg, s
 void selector_fini(struct selector *selector);
 
 /* Was anything asked for? */
-bool selector_is_any(const struct selector *selector);
+bool selector_is_any(const struct cfg *cfg);
 
 /* One --id; ERR_USAGE. */
 must_check int selector_parse_id(const char *text, int64_t *out, struct err *err);

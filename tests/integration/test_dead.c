@@ -19,30 +19,11 @@
 
 static struct stack *stack;
 
-/* Runs a command to its end; *out (may be NULL) gets what it said on stdout, else on stderr; caller frees. */
 static int run(const char *const *args, char **out) {
-  struct relay *relay = relay_run_plain(stack, args, COMMAND_MS);
-  int status = relay_wait(relay, 1000);
-  if (out != NULL) {
-    *out = relay_stdout(relay);
-    if ((*out)[0] == '\0') {
-      free(*out);
-      *out = relay_text(relay);
-    }
-  }
-  relay_forget(&relay);
-  return status;
+  return relay_run_command(stack, args, COMMAND_MS, out);
 }
 
-static void require_says(int wanted, const char *says, const char *const *args) {
-  char *out = NULL;
-  int status = run(args, &out);
-  REQUIRE(status == wanted, "exit status %d, not %d; it said: %s", status, wanted, out);
-  REQUIRE(strstr(out, says) != NULL, "\"%s\" is not in: %s", says, out);
-  free(out);
-}
-
-#define SAYS(status, says, ...) require_says((status), (says), ARGS(__VA_ARGS__))
+#define SAYS(status, says, ...) relay_require_says(stack, (status), (says), ARGS(__VA_ARGS__), COMMAND_MS)
 
 /* Messages 1..6: aggregates a, b by turns; 1, 2 and 3 are dead, 4 is tried, 5 waits, 6 is published. */
 static PGconn *make_dead(enum table_form form) {

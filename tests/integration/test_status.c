@@ -15,26 +15,10 @@
 static struct stack *stack;
 
 static int run(const char *const *args, char **out) {
-  struct relay *relay = relay_run_plain(stack, args, COMMAND_MS);
-  int status = relay_wait(relay, 1000);
-  *out = relay_stdout(relay);
-  if ((*out)[0] == '\0') {
-    free(*out);
-    *out = relay_text(relay);
-  }
-  relay_forget(&relay);
-  return status;
+  return relay_run_command(stack, args, COMMAND_MS, out);
 }
 
-static void require_says(int wanted, const char *says, const char *const *args) {
-  char *out = NULL;
-  int status = run(args, &out);
-  REQUIRE(status == wanted, "exit status %d, not %d; it said: %s", status, wanted, out);
-  REQUIRE(strstr(out, says) != NULL, "\"%s\" is not in: %s", says, out);
-  free(out);
-}
-
-#define SAYS(status, says, ...) require_says((status), (says), ARGS(__VA_ARGS__))
+#define SAYS(status, says, ...) relay_require_says(stack, (status), (says), ARGS(__VA_ARGS__), COMMAND_MS)
 
 static json_t *status_json(int wanted, const char *const *args) {
   char *out = NULL;

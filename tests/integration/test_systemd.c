@@ -6,36 +6,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "db.h"
-#include "harness.h"
-#include "manager.h"
-#include "table.h"
-#include "wait.h"
-
-#define TABLE "outbox_messages"
-#define WAIT_MS 60000
-
-static struct stack *stack;
-static struct manager *manager;
-
-static int tear_down(void **state) {
-  manager_stop(manager);
-  manager = NULL;
-  return harness_teardown(state);
-}
-#define SYSTEMD_TEST(function) cmocka_unit_test_setup_teardown(function, harness_setup, tear_down)
-
-static const char *socket_path(void) {
-  static char path[STACK_PATH_BYTES + 16];
-  snprintf(path, sizeof path, "%s/notify", stack->dir);
-  return path;
-}
-
-static PGconn *open_table(void) {
-  PGconn *conn = db_open(stack->conninfo);
-  table_create(stack, conn, TABLE_PLAIN, TABLE);
-  return conn;
-}
+#include "test_systemd.h"
 
 static void require_not_ready(void) {
   REQUIRE(manager_count(manager, "READY=1") == 0, "ready too early");

@@ -9,38 +9,10 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-#include "db.h"
-#include "harness.h"
-#include "manager.h"
-#include "table.h"
-#include "wait.h"
+#include "test_systemd.h"
 
-#define TABLE "outbox_messages"
-#define WAIT_MS 60000
 #define WATCHDOG_MS 600
 #define ALIVE_N 3 /* keep-alives that are waited for */
-
-static struct stack *stack;
-static struct manager *manager;
-
-static int tear_down(void **state) {
-  manager_stop(manager);
-  manager = NULL;
-  return harness_teardown(state);
-}
-#define SYSTEMD_TEST(function) cmocka_unit_test_setup_teardown(function, harness_setup, tear_down)
-
-static const char *socket_path(void) {
-  static char path[STACK_PATH_BYTES + 16];
-  snprintf(path, sizeof path, "%s/notify", stack->dir);
-  return path;
-}
-
-static PGconn *open_table(void) {
-  PGconn *conn = db_open(stack->conninfo);
-  table_create(stack, conn, TABLE_PLAIN, TABLE);
-  return conn;
-}
 
 static void require_alive(const char *when) {
   int before_n = manager_count(manager, "WATCHDOG=1");

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "fail.h"
+#include "outboxd/options.h"
 #include "roles.h"
 #include "stack_impl.h"
 #include "wait.h"
@@ -89,12 +90,15 @@ static bool has_argument(const char *const *args, const char *name) {
   return false;
 }
 
-/* Does a command speak to Redis? */
-static bool takes_redis(const char *command) {
-  static const char *const commands[] = {"run", "check", "status"};
-  for (size_t i = 0; command != NULL && i < sizeof commands / sizeof commands[0]; i++) {
-    if (strcmp(command, commands[i]) == 0) {
-      return true;
+/* Does a command take --redis? */
+static bool takes_redis(const char *name) {
+  const struct option_row *row = options_table();
+  while (strcmp(row->name, "redis") != 0) {
+    row++;
+  }
+  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
+    if (name != NULL && strcmp(name, command->name) == 0) {
+      return options_takes(row, command->command);
     }
   }
   return false;
@@ -319,6 +323,29 @@ static void end(struct relay *relay) {
   json_decref(relay->lines);
   free(relay->is_returned);
   free(relay);
+}
+
+int relay_run_command(const struct stack *stack, const char *const *args, int64_t timeout_ms, char **out) {
+  struct relay *relay = relay_run_plain(stack, args, timeout_ms);
+  int status = relay_wait(relay, 1000);
+  if (out != NULL) {
+    *out = relay_stdout(relay);
+    if ((*out)[0] == '\0') {
+      free(*out);
+      *out = relay_text(relay);
+    }
+  }
+  relay_forget(&relay);
+  return status;
+}
+
+void relay_require_says(const struct stack *stack, int wanted, const char *says, const char *const *args,
+                        int64_t timeout_ms) {
+  char *out = NULL;
+  int status = relay_run_command(stack, args, timeout_ms, &out);
+  REQUIRE(status == wanted, "exit status %d, not %d; it said: %s", status, wanted, out);
+  REQUIRE(strstr(out, says) != NULL, "\"%s\" is not in: %s", says, out);
+  free(out);
 }
 
 void relay_forget(struct relay **relay) {

@@ -63,6 +63,13 @@ const json_t *relay_lines(struct relay *relay);
 char *relay_text(struct relay *relay);
 char *relay_stdout(struct relay *relay);
 
+/* Runs a command to its end and forgets it; its exit status.  *out (may be NULL) gets what it said on standard output, or if nothing on standard
+ * error; caller frees. */
+int relay_run_command(const struct stack *stack, const char *const *args, int64_t timeout_ms, char **out);
+/* The same, when it has to end with the status `wanted` and its words are to hold `says`. */
+void relay_require_says(const struct stack *stack, int wanted, const char *says, const char *const *args,
+                        int64_t timeout_ms);
+
 /* Forgets a relay that has ended (its log stays), sets *relay to NULL: for runs with more relays than a test may have at a time. */
 void relay_forget(struct relay **relay);
 

@@ -387,17 +387,15 @@ static void check_takes_what_run_takes(void **state) {
 
 static void help_mentions_every_row_of_its_command(void **state) {
   (void)state;
-  static const enum cfg_command commands[] = {CFG_RUN,  CFG_INIT,  CFG_CHECK,  CFG_STATUS,
-                                              CFG_DEAD, CFG_RETRY, CFG_DISCARD};
-  for (size_t i = 0; i < COUNT(commands); i++) {
-    char *text = help_text(commands[i]);
+  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
+    char *text = help_text(command->command);
     for (const struct option_row *row = options_table(); row->name != NULL; row++) {
       char option[64];
       char variable[64];
       (void)snprintf(option, sizeof option, "\n  --%s%s%s\n", row->name, row->argument != NULL ? " " : "",
                      row->argument != NULL ? row->argument : "");
       env_name(row->name, variable, sizeof variable);
-      if ((row->commands & (1u << commands[i])) == 0) {
+      if ((row->commands & (1u << command->command)) == 0) {
         assert_lacks(text, option);
         continue;
       }
