@@ -91,7 +91,7 @@ static bool has_argument(const char *const *args, const char *name) {
 
 /* Does a command speak to Redis? */
 static bool takes_redis(const char *command) {
-  static const char *const commands[] = {"run", "check", "status"};
+  static const char *const commands[] = {"run", "check", "status", "replay"};
   for (size_t i = 0; command != NULL && i < sizeof commands / sizeof commands[0]; i++) {
     if (strcmp(command, commands[i]) == 0) {
       return true;
