@@ -38,7 +38,7 @@ struct progress {
   int fd;
   bool is_terminal;
   bool is_drawn; /* a line of ours stands on the terminal */
-  char what[128];
+  char what[160];
   int64_t began_us;
   int64_t next_us; /* not drawn before */
   /* The rate: over the last few seconds, older ones count less and less. */
