@@ -177,16 +177,17 @@ int clock_parse_time(const char *text, int64_t *wall_us, struct err *err) {
               take_digits(&at, 2, &minute) && take_char(&at, ":") && take_digits(&at, 2, &second) &&
               take_fraction(&at, &us);
     if (is_read && *at == '\0') {
-      return err_set(err, ERR_USAGE, "bad_time", "\"%.40s\" does not say in which zone: add Z for UTC, or such as +02:00",
-                     text);
+      return err_set(err, ERR_USAGE, "bad_time",
+                     "\"%.40s\" does not say in which zone: add Z for UTC, or such as +02:00", text);
     }
     is_read = is_read && take_offset(&at, &offset_s) && *at == '\0';
   }
   if (!is_read) {
-    return err_set(err, ERR_USAGE, "bad_time",
-                   "\"%.40s\" is not a time: it takes 2026-01-31T23:59:59Z, with up to six digits behind the seconds and "
-                   "Z or such as +02:00, or a day, 2026-01-31",
-                   text);
+    return err_set(
+        err, ERR_USAGE, "bad_time",
+        "\"%.40s\" is not a time: it takes 2026-01-31T23:59:59Z, with up to six digits behind the seconds and "
+        "Z or such as +02:00, or a day, 2026-01-31",
+        text);
   }
   if (year < 1 || month < 1 || month > 12 || day < 1 || day > month_days(year, month) || hour > 23 || minute > 59 ||
       second > 59) {

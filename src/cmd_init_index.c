@@ -99,7 +99,8 @@ static int build_index(struct init *init, const PGresult *rows, int row, const c
                                  {NULL, NULL}};
   init_tell("building", "index", PQgetvalue(rows, row, INDEX_TABLE), "beside the writers; this may take a while");
   (void)fflush(stdout);
-  if (!PQgetisnull(rows, row, INDEX_NAME) && run_long(init, PQgetvalue(rows, row, INDEX_TABLE), "DROP INDEX CONCURRENTLY :index", vars, err) != 0) {
+  if (!PQgetisnull(rows, row, INDEX_NAME) &&
+      run_long(init, PQgetvalue(rows, row, INDEX_TABLE), "DROP INDEX CONCURRENTLY :index", vars, err) != 0) {
     return err_wrap(err, "cannot drop the unfinished index %s", PQgetvalue(rows, row, INDEX_NAME));
   }
   if (run_long(init, PQgetvalue(rows, row, INDEX_TABLE), embed_init_index_sql, vars, err) != 0) {

@@ -40,9 +40,10 @@ static void catch_signals(struct stop *stop) {
 static int check_usage(const struct cfg *cfg, struct err *err) {
   bool is_any = cfg->ids.n > 0 || cfg->aggregates.n > 0 || cfg->events.n > 0 || cfg->from != NULL || cfg->to != NULL;
   if (!is_any && !cfg->is_all) {
-    return err_set(err, ERR_USAGE, "usage",
-                   "replay needs to be told which messages: --from, --to, --aggregate, --event, --id, or --all; see outboxd "
-                   "replay --help");
+    return err_set(
+        err, ERR_USAGE, "usage",
+        "replay needs to be told which messages: --from, --to, --aggregate, --event, --id, or --all; see outboxd "
+        "replay --help");
   }
   if (is_any && cfg->is_all) {
     return err_set(err, ERR_USAGE, "usage", "--all goes with no other selector; see outboxd replay --help");

@@ -49,10 +49,10 @@ struct replay {
   struct pg *pg;
   char quoted[SCHEMA_FULL_NAME_BYTES]; /* the table's name for SQL */
   bool has_headers;
-  char *page;          /* SQL, looking into all partitions */
-  char *page_in_span;  /* SQL, only into those that created_at leads to */
-  PGresult *keys;      /* of the cursor's last FETCH */
-  int key;             /* the next of them */
+  char *page;           /* SQL, looking into all partitions */
+  char *page_in_span;   /* SQL, only into those that created_at leads to */
+  PGresult *keys;       /* of the cursor's last FETCH */
+  int key;              /* the next of them */
   struct buf params[4]; /* of the page */
 
   /* Writing. */
@@ -69,11 +69,11 @@ struct replay {
   int64_t total_n; /* published ones that were asked for */
   int64_t published_n;
   int64_t discarded_n;
-  int64_t unnamed_n; /* no message_id: the relay has never published it */
-  int64_t gone_n;    /* no longer in its place: dropped with its partition, deleted, given back */
-  int64_t pending_n; /* not of the total */
-  int64_t first_id;  /* of those published; means nothing while there is none */
-  int64_t last_id;   /* everything up to it was confirmed */
+  int64_t unnamed_n;     /* no message_id: the relay has never published it */
+  int64_t gone_n;        /* no longer in its place: dropped with its partition, deleted, given back */
+  int64_t pending_n;     /* not of the total */
+  int64_t first_id;      /* of those published; means nothing while there is none */
+  int64_t last_id;       /* everything up to it was confirmed */
   int64_t doubt_from_id; /* sent, and no reply came; has_doubt */
   int64_t doubt_to_id;
   bool has_doubt;

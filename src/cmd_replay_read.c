@@ -14,7 +14,7 @@
 #include "outboxd/pgtick.h"
 #include "outboxd/sql.h"
 
-#define KEYS_N "1000" /* a FETCH; also the most messages of a page */
+#define KEYS_N "1000"                         /* a FETCH; also the most messages of a page */
 #define SEARCH_MS (INT64_C(7) * 86400 * 1000) /* reading the whole table takes as long as it takes */
 #define TICK_MS 200
 #define GROWS_STORED "2"
@@ -26,7 +26,7 @@ enum { KEY_LEAF, KEY_PLACE, KEY_ID, KEY_CREATED_AT, KEY_IS_DISCARDED, KEY_IS_UNN
 /* The parameters of sql/replay_page.sql. */
 enum { PAGE_LEAVES, PAGE_PLACES, PAGE_IDS, PAGE_TIMES, PAGE_PARAMS_N };
 
-#define WEIGHT_OF(column_)                                                                                \
+#define WEIGHT_OF(column_)                                                                                 \
   "coalesce(pg_column_size(" column_ "), 0)::int8 * CASE WHEN pg_column_compression(" column_ ") IS NULL " \
   "THEN " GROWS_STORED " ELSE " GROWS_COMPRESSED " END"
 
@@ -231,7 +231,7 @@ static int take_keys(struct replay *replay, int *n, bool *has_times, struct err 
     }
     ++*n;
   }
-  for (int i = 0; i < PAGE_PARAMS_N && *n > 0; i++) {
+  for (int i = 0; i<PAGE_PARAMS_N && * n> 0; i++) {
     if (replay->params[i].len > 0 && buf_append(&replay->params[i], "}", 1, err) != 0) {
       return -1;
     }

@@ -22,9 +22,8 @@
 #define NOTE_MS 200
 
 void replay_note(struct replay *replay) {
-  progress_note(&replay->progress,
-                replay->published_n + replay->discarded_n + replay->unnamed_n + replay->gone_n, replay->total_n,
-                clock_now_us());
+  progress_note(&replay->progress, replay->published_n + replay->discarded_n + replay->unnamed_n + replay->gone_n,
+                replay->total_n, clock_now_us());
 }
 
 /* -------------------------------------------------------------------------------------------------- whose streams */
@@ -37,16 +36,19 @@ static int check_record(struct replay *replay, struct err *err) {
   if (redis_reply_kind(reply) == REDIS_ERROR) {
     (void)redis_error_classify(text, bytes, err);
     err->class = ERR_FATAL;
-    return err_wrap(err, "cannot ask Redis whether the streams %s are a relay's (scripts/redis-user.sh --stream '%s' makes a "
-                         "user with the permissions this takes)",
-                    replay->cfg->replay_stream, replay->cfg->replay_stream);
+    return err_wrap(
+        err,
+        "cannot ask Redis whether the streams %s are a relay's (scripts/redis-user.sh --stream '%s' makes a "
+        "user with the permissions this takes)",
+        replay->cfg->replay_stream, replay->cfg->replay_stream);
   }
   bool is_relays = redis_reply_kind(reply) != REDIS_NIL || strcmp(replay->cfg->replay_stream, replay->cfg->stream) == 0;
   if (is_relays && !replay->cfg->is_into_relay) {
-    return err_set(err, ERR_USAGE, "usage",
-                   "the prefix of --stream %s is a relay's, and its consumers would see these events again; choose another "
-                   "one, such as replay:{%%l}, or add --into-relay-streams if that is what you want",
-                   replay->cfg->replay_stream);
+    return err_set(
+        err, ERR_USAGE, "usage",
+        "the prefix of --stream %s is a relay's, and its consumers would see these events again; choose another "
+        "one, such as replay:{%%l}, or add --into-relay-streams if that is what you want",
+        replay->cfg->replay_stream);
   }
   return 0;
 }
@@ -219,8 +221,7 @@ static int pace(struct replay *replay, struct err *err) {
 /* A signal does not cut a call short: what became of it would not be known. */
 static int send_call(struct replay *replay, int first, int n, int64_t bytes, struct err *err) {
   int64_t extra_us = bytes > replay->cfg->max_write_bytes ? bytes / SLOW_BYTES_PER_US : 0;
-  const struct net_wait wait = {.deadline_us =
-                                    clock_now_us() + replay->cfg->redis_timeout_ms * US_PER_MS + extra_us};
+  const struct net_wait wait = {.deadline_us = clock_now_us() + replay->cfg->redis_timeout_ms * US_PER_MS + extra_us};
   if (redis_exchange(replay->redis, replay->pipeline, &wait, err) != 0) {
     replay->has_doubt = true;
     replay->doubt_from_id = replay->items[first].msg->id;

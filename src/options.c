@@ -74,9 +74,10 @@ static const struct option_row table[] = {
     STRING("stream", "TEMPLATE", "outbox:{%l}", 1, stream, RUN | STATUS, NULL,
            "name of the streams: %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent; "
            "outbox:{%l}:%t:%i gives every aggregate a stream of its own"),
-    SECOND_STRING("stream", "TEMPLATE", "replay:{%l}", 1, replay_stream, REPLAY, "OUTBOXD_REPLAY_STREAM",
-                  "name of the streams that the messages are published to once more, made as run's; its own prefix keeps "
-                  "them apart from a relay's"),
+    SECOND_STRING(
+        "stream", "TEMPLATE", "replay:{%l}", 1, replay_stream, REPLAY, "OUTBOXD_REPLAY_STREAM",
+        "name of the streams that the messages are published to once more, made as run's; its own prefix keeps "
+        "them apart from a relay's"),
     FLAG("into-relay-streams", is_into_relay, REPLAY,
          "let --stream be a relay's: WARNING, its consumers see these events again"),
     INT("lanes", "16", 1, 1024, lanes_n, RUN | STATUS | REPLAY,
@@ -124,7 +125,8 @@ static const struct option_row table[] = {
          "writers"),
     FLAG("print", is_init_print, INIT, "print the SQL and change nothing"),
     LIST("id", "N", ids, DEAD | CHANGE | REPLAY, "the message with this id; several times for several"),
-    LIST("aggregate", "TYPE:ID", aggregates, DEAD | CHANGE | REPLAY, "messages of this aggregate; several times for several"),
+    LIST("aggregate", "TYPE:ID", aggregates, DEAD | CHANGE | REPLAY,
+         "messages of this aggregate; several times for several"),
     LIST("event", "TYPE", events, DEAD | CHANGE | REPLAY, "messages of this event_type; several times for several"),
     STRING("from", "TIME", NULL, 1, from, REPLAY, NULL,
            "messages whose created_at is not before this: 2026-01-31T23:59:59Z, or a day, 2026-01-31, which begins at "
@@ -136,8 +138,7 @@ static const struct option_row table[] = {
     INT("rate", "1000", 0, 1000000, rate_n, REPLAY, "most messages a second; 0 is as fast as it goes"),
     FLAG("all", is_all, CHANGE | REPLAY, "every dead message; for replay every published one"),
     STRING("reason", "TEXT", NULL, 1, reason, DISCARD, NULL, "why they are given up; is kept in last_error"),
-    FLAG("dry-run", is_dry_run, CHANGE | REPLAY,
-         "list (replay: count) what would be done and change nothing"),
+    FLAG("dry-run", is_dry_run, CHANGE | REPLAY, "list (replay: count) what would be done and change nothing"),
     FLAG("discarded", is_discarded, DEAD,
          "list what was discarded instead; no index helps there, the whole table is read"),
     INT("limit", "100", 1, 1000000, limit_n, DEAD, "most messages to list"),
@@ -163,7 +164,8 @@ static const struct command_row commands[] = {
     {"dead", CFG_DEAD, "list dead messages, with the reason"},
     {"retry", CFG_RETRY, "give dead messages new attempts"},
     {"discard", CFG_DISCARD, "give dead messages up, for a reason that is kept"},
-    {"replay", CFG_REPLAY, "publish messages that are published already once more, to other streams; the table stays as it is"},
+    {"replay", CFG_REPLAY,
+     "publish messages that are published already once more, to other streams; the table stays as it is"},
     {NULL, CFG_HELP, NULL},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0] - 1)

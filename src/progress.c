@@ -21,7 +21,7 @@
 #define BAR_MAX 40
 #define PARTS_MAX 5
 #define PART_BYTES 160
-#define RATE_SPAN_S 5.0   /* what is older counts for little */
+#define RATE_SPAN_S 5.0    /* what is older counts for little */
 #define RATE_MIN_US 100000 /* from one noting of the rate to the next */
 #define WIPE "\r\033[K"
 

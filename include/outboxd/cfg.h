@@ -11,7 +11,18 @@
 
 #include "outboxd/log.h"
 
-enum cfg_command { CFG_RUN, CFG_INIT, CFG_CHECK, CFG_STATUS, CFG_DEAD, CFG_RETRY, CFG_DISCARD, CFG_REPLAY, CFG_HELP, CFG_VERSION };
+enum cfg_command {
+  CFG_RUN,
+  CFG_INIT,
+  CFG_CHECK,
+  CFG_STATUS,
+  CFG_DEAD,
+  CFG_RETRY,
+  CFG_DISCARD,
+  CFG_REPLAY,
+  CFG_HELP,
+  CFG_VERSION
+};
 enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
 
 /* The values of an option that may be given several times. */

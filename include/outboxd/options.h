@@ -25,7 +25,8 @@ enum option_type {
 
 /* One row of the table; the table ends with name == NULL. */
 struct option_row {
-  const char *name; /* "max-attempts": the option is --max-attempts, the environment name OUTBOXD_MAX_ATTEMPTS.  Two rows may share it when no
+  const char *
+      name; /* "max-attempts": the option is --max-attempts, the environment name OUTBOXD_MAX_ATTEMPTS.  Two rows may share it when no
                      * command takes both; the second has an own_env */
   enum option_type type;
   const char *argument;     /* "N", "URL", "5m" as shown in --help; NULL for a flag */

@@ -11,20 +11,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PROGRESS_QUIET_US INT64_C(500000)  /* on a terminal; elsewhere PROGRESS_LINE_US */
-#define PROGRESS_DRAW_US INT64_C(200000)   /* between two drawings on a terminal */
-#define PROGRESS_LINE_US INT64_C(5000000)  /* between two plain lines */
-#define PROGRESS_UNKNOWN INT64_C(-1)       /* a total that is not known (yet) */
-#define PROGRESS_LINE_BYTES 512            /* enough for any line of PROGRESS_WIDTH_MAX columns */
+#define PROGRESS_QUIET_US INT64_C(500000) /* on a terminal; elsewhere PROGRESS_LINE_US */
+#define PROGRESS_DRAW_US INT64_C(200000)  /* between two drawings on a terminal */
+#define PROGRESS_LINE_US INT64_C(5000000) /* between two plain lines */
+#define PROGRESS_UNKNOWN INT64_C(-1)      /* a total that is not known (yet) */
+#define PROGRESS_LINE_BYTES 512           /* enough for any line of PROGRESS_WIDTH_MAX columns */
 #define PROGRESS_WIDTH_MAX 200
 
 /* What a line says. */
 struct progress_view {
-  const char *what; /* "replay", "index on public.outbox_messages: scanning table"; ASCII is counted as a column a byte */
+  const char
+      *what; /* "replay", "index on public.outbox_messages: scanning table"; ASCII is counted as a column a byte */
   int64_t done_n;
-  int64_t total_n;     /* PROGRESS_UNKNOWN: none is shown, nor a bar, nor what remains */
-  int64_t elapsed_us;  /* since the beginning */
-  double rate;         /* done a second, lately; 0: nothing moves */
+  int64_t total_n;    /* PROGRESS_UNKNOWN: none is shown, nor a bar, nor what remains */
+  int64_t elapsed_us; /* since the beginning */
+  double rate;        /* done a second, lately; 0: nothing moves */
 };
 
 /* The line for a terminal of width columns (10..PROGRESS_WIDTH_MAX; it stays one column shorter, so that no terminal breaks it).  Where there is no room

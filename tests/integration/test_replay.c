@@ -30,14 +30,16 @@ static void test_every_form_as_the_relay_published_it(void **state) {
     }
     /* Entry by entry: fields, values, order. */
     assert_int_equal(
-        is_relayed ?
-        rds_int(redis, "EVAL %s 0",
-                "local n = 0 for lane = 0, 15 do "
-                "local a = redis.call('XRANGE', 'outbox:{' .. lane .. '}', '-', '+') "
-                "local b = redis.call('XRANGE', 'replay:{' .. lane .. '}', '-', '+') "
-                "if #a ~= #b then return -1 end "
-                "for i = 1, #a do if cjson.encode(a[i][2]) ~= cjson.encode(b[i][2]) then return -2 end n = n + 1 end "
-                "end return n") : 2300,
+        is_relayed
+            ? rds_int(
+                  redis, "EVAL %s 0",
+                  "local n = 0 for lane = 0, 15 do "
+                  "local a = redis.call('XRANGE', 'outbox:{' .. lane .. '}', '-', '+') "
+                  "local b = redis.call('XRANGE', 'replay:{' .. lane .. '}', '-', '+') "
+                  "if #a ~= #b then return -1 end "
+                  "for i = 1, #a do if cjson.encode(a[i][2]) ~= cjson.encode(b[i][2]) then return -2 end n = n + 1 end "
+                  "end return n")
+            : 2300,
         2300);
     free(before);
     free(after);
@@ -53,11 +55,12 @@ static void test_selectors(void **state) {
   table_create(stack, conn, TABLE_50, TABLE);
   /* Ids 1..12, an hour apart from midnight UTC three days ago on; aggregates Shop::Order:a, b; events x.0, x.1, x.2. */
   db_exec(conn, "SET TimeZone = 'UTC'");
-  db_exec(conn, "INSERT INTO " TABLE
-                " (message_id, aggregate_type, aggregate_id, event_type, payload, created_at, published_at)"
-                " SELECT gen_random_uuid(), 'Shop::Order', CASE i %% 2 WHEN 1 THEN 'a' ELSE 'b' END, 'x.' || i %% 3, '{}',"
-                " date_trunc('day', now()) - interval '3 days' + make_interval(hours => i), now()"
-                " FROM generate_series(1, 12) i");
+  db_exec(conn,
+          "INSERT INTO " TABLE
+          " (message_id, aggregate_type, aggregate_id, event_type, payload, created_at, published_at)"
+          " SELECT gen_random_uuid(), 'Shop::Order', CASE i %% 2 WHEN 1 THEN 'a' ELSE 'b' END, 'x.' || i %% 3, '{}',"
+          " date_trunc('day', now()) - interval '3 days' + make_interval(hours => i), now()"
+          " FROM generate_series(1, 12) i");
   char *day = db_text(conn, "SELECT to_char(date_trunc('day', now()) - interval '3 days', 'YYYY-MM-DD')");
   char *next = db_text(conn, "SELECT to_char(date_trunc('day', now()) - interval '2 days', 'YYYY-MM-DD')");
   char five[64];
@@ -170,7 +173,8 @@ static void test_partitions_outside_of_the_range_are_not_touched(void **state) {
   db_exec(conn, "SET TimeZone = 'UTC'");
   char *from = db_text(conn, "SELECT to_char(now() - interval '5 days', 'YYYY-MM-DD')");
   char *to = db_text(conn, "SELECT to_char(now() - interval '4 days', 'YYYY-MM-DD')");
-  int64_t wanted_n = db_int(conn, "SELECT count(*) FROM " TABLE " WHERE created_at >= '%s' AND created_at < '%s'", from, to);
+  int64_t wanted_n =
+      db_int(conn, "SELECT count(*) FROM " TABLE " WHERE created_at >= '%s' AND created_at < '%s'", from, to);
   REQUIRE(wanted_n > 0 && wanted_n < 100, "%" PRId64 " messages on a day", wanted_n);
   db_exec(conn, "BEGIN");
   PGresult *rows = db_rows(conn,
@@ -201,8 +205,8 @@ static void test_large_payloads_in_small_pieces(void **state) {
   }
   table_fill(conn, TABLE_INIT, TABLE, 40, 7, 10);
   db_exec(conn, "UPDATE " TABLE " SET published_at = now()");
-  SAYS(0, "200 messages published once more", "replay", "--all", "--max-batch-bytes", "64KiB", "--max-write-bytes", "64KiB",
-       "--rate", "0");
+  SAYS(0, "200 messages published once more", "replay", "--all", "--max-batch-bytes", "64KiB", "--max-write-bytes",
+       "64KiB", "--rate", "0");
   check_replayed(REPLAY_STREAM);
   PQfinish(conn);
 }
@@ -221,10 +225,11 @@ static void test_reading_the_table_is_enough(void **state) {
   rds_run(redis, "ACL SETUSER replayer on >word resetkeys -@all ~replay:lanes ~replay:{*} +select +client|setname +get "
                  "+eval +xadd");
   snprintf(url, sizeof url, "redis://replayer:word@127.0.0.1:%d", stack->redis_port.number);
-  SAYS(0, "1,500 messages published once more", "replay", "--all", "--rate", "0", "--database", conninfo, "--redis", url);
+  SAYS(0, "1,500 messages published once more", "replay", "--all", "--rate", "0", "--database", conninfo, "--redis",
+       url);
   check_replayed(REPLAY_STREAM);
-  SAYS(1, "scripts/redis-user.sh --stream 'mine:{%l}' makes a user", "replay", "--all", "--database", conninfo, "--redis", url,
-       "--stream", "mine:{%l}");
+  SAYS(1, "scripts/redis-user.sh --stream 'mine:{%l}' makes a user", "replay", "--all", "--database", conninfo,
+       "--redis", url, "--stream", "mine:{%l}");
   db_exec(conn, "REVOKE SELECT ON " TABLE " FROM reader");
   SAYS(1, "permission denied", "replay", "--all", "--database", conninfo, "--redis", url);
   rds_run(redis, "ACL DELUSER replayer");

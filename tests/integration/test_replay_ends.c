@@ -36,8 +36,8 @@ static void test_redis_full(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   redisContext *redis = rds_open(stack->redis_url);
   fill_published(conn, TABLE_INIT, 6000, 50, 1000);
-  long long used = rds_int(redis, "EVAL %s 0",
-                           "return tonumber(string.match(redis.call('INFO', 'memory'), 'used_memory:(%d+)'))");
+  long long used =
+      rds_int(redis, "EVAL %s 0", "return tonumber(string.match(redis.call('INFO', 'memory'), 'used_memory:(%d+)'))");
   rds_run(redis, "CONFIG SET maxmemory %lld", used + 4000000);
   char *said = NULL;
   assert_int_equal(run(ARGS("replay", "--all", "--rate", "0"), &said), 1);
@@ -67,14 +67,16 @@ static void test_a_refused_message_stops_it(void **state) {
   char *lane = db_text(conn, "SELECT ((hashtextextended('123', 0) %% 16) + 16) %% 16");
   rds_run(redis, "SET replay:{%s}:123 poison", lane);
   char says[256];
-  snprintf(says, sizeof says,
-           "the last confirmed id is 122; go on with the same command and --after-id 122: Redis refuses message 123 for "
-           "stream replay:{%s}:123: WRONGTYPE",
-           lane);
+  snprintf(
+      says, sizeof says,
+      "the last confirmed id is 122; go on with the same command and --after-id 122: Redis refuses message 123 for "
+      "stream replay:{%s}:123: WRONGTYPE",
+      lane);
   SAYS(1, says, "replay", "--all", "--rate", "0", "--stream", stream);
   assert_int_equal(entries_n(redis, "replay:"), 122);
   rds_run(redis, "DEL replay:{%s}:123", lane);
-  SAYS(0, "178 messages published once more", "replay", "--all", "--rate", "0", "--stream", stream, "--after-id", "122");
+  SAYS(0, "178 messages published once more", "replay", "--all", "--rate", "0", "--stream", stream, "--after-id",
+       "122");
   check_replayed(stream);
   assert_int_equal(entries_n(redis, "replay:"), 300);
   free(lane);
@@ -194,12 +196,9 @@ static void test_beside_a_loaded_fleet(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      HARNESS_TEST(test_a_signal_and_going_on),
-      HARNESS_TEST(test_redis_full),
-      HARNESS_TEST(test_a_refused_message_stops_it),
-      HARNESS_TEST(test_a_reply_that_does_not_come),
-      HARNESS_TEST(test_rows_that_go_meanwhile),
-      HARNESS_TEST(test_postgres_killed),
+      HARNESS_TEST(test_a_signal_and_going_on),      HARNESS_TEST(test_redis_full),
+      HARNESS_TEST(test_a_refused_message_stops_it), HARNESS_TEST(test_a_reply_that_does_not_come),
+      HARNESS_TEST(test_rows_that_go_meanwhile),     HARNESS_TEST(test_postgres_killed),
       HARNESS_TEST(test_beside_a_loaded_fleet),
   };
   return HARNESS_RUN(tests, &stack, NULL);

@@ -430,7 +430,7 @@ static bool shares_its_name(const struct option_row *row, enum cfg_command comma
 
 static void help_mentions_every_row_of_its_command(void **state) {
   (void)state;
-  static const enum cfg_command commands[] = {CFG_RUN,  CFG_INIT,  CFG_CHECK,  CFG_STATUS,
+  static const enum cfg_command commands[] = {CFG_RUN,  CFG_INIT,  CFG_CHECK,   CFG_STATUS,
                                               CFG_DEAD, CFG_RETRY, CFG_DISCARD, CFG_REPLAY};
   for (size_t i = 0; i < COUNT(commands); i++) {
     char *text = help_text(commands[i]);

@@ -16,15 +16,15 @@ static void lines_of_80_columns(void **state) {
     struct progress_view view;
     const char *line;
   } cases[] = {
-      {{"replay", 0, 1000000, 0, 0},
-       "replay  [>                                 ]  0 %  0 of 1,000,000  0/s  for 0 s"},
+      {{"replay", 0, 1000000, 0, 0}, "replay  [>                                 ]  0 %  0 of 1,000,000  0/s  for 0 s"},
       {{"replay", 500000, 1000000, 50 * SECOND, 10000},
        "replay  [==========>         ]  50 %  500,000 of 1,000,000  10,000/s  50 s left"},
       {{"replay", 999999, 1000000, 50 * SECOND, 0.5},
        "replay  [=====================>]  99 %  999,999 of 1,000,000  0.5/s  2.0 s left"},
       {{"replay", 1000000, 1000000, 50 * SECOND, 10000},
        "replay  [==================]  100 %  1,000,000 of 1,000,000  10,000/s  0 s left"},
-      {{"replay", 7, 5, 50 * SECOND, 1}, "replay  [=====================================]  100 %  7 of 5  1.0/s  0 s left"},
+      {{"replay", 7, 5, 50 * SECOND, 1},
+       "replay  [=====================================]  100 %  7 of 5  1.0/s  0 s left"},
       {{"replay", 0, 0, 0, 0}, "replay  [======================================]  100 %  0 of 0  0/s  for 0 s"},
       {{"replay", 1234567, PROGRESS_UNKNOWN, 90 * SECOND, 100}, "replay  1,234,567  100/s  for 1 m 30 s"},
       {{"replay", 0, PROGRESS_UNKNOWN, 90 * SECOND, 0}, "replay  for 1 m 30 s"},
@@ -49,7 +49,8 @@ static void lines_of_80_columns(void **state) {
 /* Whatever the figures and the width: one column stays free, and the buffer holds it. */
 static void no_line_is_too_wide(void **state) {
   (void)state;
-  static const int64_t numbers[] = {PROGRESS_UNKNOWN, 0, 1, 999, 1000000, INT64_C(123456789012), INT64_MAX / 2, INT64_MAX};
+  static const int64_t numbers[] = {PROGRESS_UNKNOWN, 0,        1, 999, 1000000, INT64_C(123456789012),
+                                    INT64_MAX / 2,    INT64_MAX};
   static const double rates[] = {0, 1e-9, 0.04, 9.99, 1e6, 1e18, 1e300};
   for (int width = 0; width < 300; width += 7) {
     for (size_t d = 1; d < COUNT(numbers); d++) {
