@@ -193,7 +193,8 @@ int clock_parse_time(const char *text, int64_t *wall_us, struct err *err) {
       second > 59) {
     return err_set(err, ERR_USAGE, "bad_time", "\"%.40s\" is not in the calendar, or not on the clock", text);
   }
-  int64_t seconds = days_from_civil(year, month, day) * S_PER_DAY + hour * 3600 + minute * 60 + second - offset_s;
+  int second_of_day = hour * 3600 + minute * 60 + second;
+  int64_t seconds = days_from_civil(year, month, day) * S_PER_DAY + second_of_day - offset_s;
   *wall_us = seconds * US_PER_S + us;
   return 0;
 }

@@ -17,9 +17,9 @@
 #define CALL_MESSAGES_MAX 500 /* Redis does nothing else meanwhile: some milliseconds */
 #define CALLS_PER_S 10        /* with a low --rate: fewer messages a call, so that they flow evenly */
 #define US_PER_S 1000000
-#define US_PER_MS 1000
+#define US_PER_MS INT64_C(1000)
 #define SLOW_BYTES_PER_US 10 /* a huge message gets more time, as if the network carried only this much */
-#define NOTE_MS 200
+#define NOTE_MS INT64_C(200)
 
 void replay_note(struct replay *replay) {
   progress_note(&replay->progress, replay->published_n + replay->discarded_n + replay->unnamed_n + replay->gone_n,

@@ -14,7 +14,7 @@
 
 #include "outboxd/say.h"
 
-#define US_PER_S 1000000
+#define US_PER_S INT64_C(1000000)
 #define WIDTH_DEFAULT 80
 #define WIDTH_MIN 10
 #define BAR_MIN 10
@@ -171,20 +171,20 @@ void progress_go_on(struct progress *progress, const char *what, int64_t now_us)
   progress->noted_us = now_us;
   progress->noted_n = 0;
   progress->rate = 0;
-  progress->has_rate = false;
+  progress->rated_us = now_us;
 }
 
-/* An average that forgets: a stretch of dt seconds counts for dt / (dt + RATE_SPAN_S), the first one alone. */
+/* The average of all there was in the first seconds, then one that forgets: a stretch of dt seconds counts for dt / (dt + RATE_SPAN_S). */
 static void note_rate(struct progress *progress, int64_t done_n, int64_t now_us) {
   if (now_us - progress->noted_us < RATE_MIN_US) {
     return;
   }
   double seconds = (double)(now_us - progress->noted_us) / US_PER_S;
   double rate = (double)(done_n - progress->noted_n) / seconds;
-  double weight = progress->has_rate ? seconds / (seconds + RATE_SPAN_S) : 1;
+  double all_seconds = (double)(now_us - progress->rated_us) / US_PER_S;
+  double weight = seconds / (all_seconds < seconds + RATE_SPAN_S ? all_seconds : seconds + RATE_SPAN_S);
   rate = rate > 0 ? rate : 0;
   progress->rate += (rate - progress->rate) * weight;
-  progress->has_rate = true;
   progress->noted_us = now_us;
   progress->noted_n = done_n;
 }

@@ -46,7 +46,7 @@ struct progress {
   int64_t noted_us;
   int64_t noted_n;
   double rate;
-  bool has_rate;
+  int64_t rated_us; /* since when */
 };
 
 /* True when fd is a terminal that can go back within a line ($TERM is set, and not "dumb"). */

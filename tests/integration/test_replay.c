@@ -222,9 +222,9 @@ static void test_reading_the_table_is_enough(void **state) {
   db_exec(conn, "DROP ROLE IF EXISTS reader");
   db_exec(conn, "CREATE ROLE reader LOGIN; GRANT SELECT ON " TABLE " TO reader");
   (void)stack_conninfo(stack, "reader", STACK_DATABASE, conninfo);
-  rds_run(redis, "ACL SETUSER replayer on >word resetkeys -@all ~replay:lanes ~replay:{*} +select +client|setname +get "
-                 "+eval +xadd");
-  snprintf(url, sizeof url, "redis://replayer:word@127.0.0.1:%d", stack->redis_port.number);
+  roles_apply_redis(stack, REPLAY_STREAM);
+  snprintf(url, sizeof url, "redis://" ROLES_REDIS_USER ":" ROLES_REDIS_PASSWORD "@127.0.0.1:%d",
+           stack->redis_port.number);
   SAYS(0, "1,500 messages published once more", "replay", "--all", "--rate", "0", "--database", conninfo, "--redis",
        url);
   check_replayed(REPLAY_STREAM);
@@ -232,7 +232,7 @@ static void test_reading_the_table_is_enough(void **state) {
        "--redis", url, "--stream", "mine:{%l}");
   db_exec(conn, "REVOKE SELECT ON " TABLE " FROM reader");
   SAYS(1, "permission denied", "replay", "--all", "--database", conninfo, "--redis", url);
-  rds_run(redis, "ACL DELUSER replayer");
+  rds_run(redis, "ACL DELUSER " ROLES_REDIS_USER);
   redisFree(redis);
   PQfinish(conn);
 }

@@ -12,6 +12,7 @@
 #include "db.h"
 #include "harness.h"
 #include "rds.h"
+#include "roles.h"
 #include "table.h"
 #include "wait.h"
 

@@ -126,7 +126,7 @@ static void a_terminals_line_is_drawn_again(void **state) {
   progress_wipe(&progress);
   assert_string_equal(written(file, text, sizeof text), "");
   progress_note(&progress, 10, PROGRESS_UNKNOWN, SECOND);
-  assert_string_equal(written(file, text, sizeof text), "\r\033[Ka?[2Jb  10  5.0/s  for 1.0 s");
+  assert_string_equal(written(file, text, sizeof text), "\r\033[Ka?[2Jb  10  10/s  for 1.0 s");
   progress_note(&progress, 11, PROGRESS_UNKNOWN, SECOND + SECOND / 10);
   assert_string_equal(written(file, text, sizeof text), "");
   progress_wipe(&progress);
