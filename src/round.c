@@ -19,11 +19,9 @@
 
 int round_init(struct round *round, const struct template *template, int64_t write_bytes_max, bool has_wait,
                struct err *err) {
-  *round = (struct round){.template = template,
-                          .write_bytes_max = write_bytes_max,
-                          .has_wait = has_wait,
-                          .streams = KEYSET_INIT,
-                          .day = ENTRY_DAY_INIT};
+  *round = (struct round){
+      .template = template, .write_bytes_max = write_bytes_max, .has_wait = has_wait, .streams = KEYSET_INIT};
+  round->day = (struct entry_day)ENTRY_DAY_INIT;
   sha1_hex(embed_publish_lua, embed_publish_lua_bytes, round->sha);
   return redis_pipeline_new(&round->pipeline, err);
 }
