@@ -57,13 +57,13 @@ static int run_long(struct init *init, const char *table, const char *text, cons
   char *sql = NULL;
   struct building building = {.table = table};
   struct err ignored = ERR_INIT;
-  char what[sizeof building.progress.what];
   if (sql_expand(text, vars, &sql, err) != 0) {
     return -1;
   }
   const struct pg_step step = {.kind = PG_QUERY, .sql = sql};
   int rc = pg_new(init->cfg->database, "init progress", INIT_SESSION_MS, &building.watch, err);
   if (rc == 0) {
+    char what[sizeof building.progress.what];
     (void)snprintf(building.pid, sizeof building.pid, "%d", pg_pid(init->pg));
     (void)snprintf(what, sizeof what, "index on %.60s", table);
     progress_begin(&building.progress, what, STDERR_FILENO, progress_is_terminal(STDERR_FILENO), clock_now_us());

@@ -100,8 +100,8 @@ static const char *messages(int64_t n) {
 }
 
 static void tell_left_out(int64_t n, const char *what, const char **separator) {
-  char count[SAY_BYTES];
   if (n > 0) {
+    char count[SAY_BYTES];
     (void)printf("%s%s %s", *separator, say_count(n, count), what);
     *separator = ", ";
   }
@@ -134,7 +134,6 @@ static void tell(const struct replay *replay) {
 
 /* How far it came, before the cause. */
 static void add_position(const struct replay *replay, struct err *err) {
-  char count[SAY_BYTES];
   char doubt[160] = "";
   if (err->class == ERR_USAGE || replay->cfg->is_dry_run) {
     return;
@@ -144,11 +143,13 @@ static void add_position(const struct replay *replay, struct err *err) {
                    (long long)replay->doubt_from_id, (long long)replay->doubt_to_id);
   }
   if (replay->published_n > 0) {
+    char count[SAY_BYTES];
+    char total[SAY_BYTES];
     (void)err_wrap(err,
                    "%s of %s messages were published, the last confirmed id is %lld; go on with the same command and "
                    "--after-id %lld%s",
-                   say_count(replay->published_n, count), say_count(replay->total_n, (char[SAY_BYTES]){0}),
-                   (long long)replay->last_id, (long long)replay->last_id, doubt);
+                   say_count(replay->published_n, count), say_count(replay->total_n, total), (long long)replay->last_id,
+                   (long long)replay->last_id, doubt);
   } else if (replay->has_doubt) {
     (void)err_wrap(err, "no message is confirmed; run it again%s", doubt);
   } else {
@@ -159,8 +160,8 @@ static void add_position(const struct replay *replay, struct err *err) {
 /* -------------------------------------------------------------------------------------------------- the command */
 
 static void warn(const struct replay *replay) {
-  char count[SAY_BYTES];
   if (replay->cfg->is_into_relay && replay->total_n > 0) {
+    char count[SAY_BYTES];
     (void)fprintf(stderr, "outboxd: warning: with --into-relay-streams consumers of %s see up to %s events again\n",
                   replay->cfg->replay_stream, say_count(replay->total_n, count));
   }

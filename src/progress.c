@@ -48,10 +48,10 @@ static int64_t remaining_us(const struct progress_view *view) {
 }
 
 static void say_rate(double rate, char out[SAY_BYTES]) {
-  char count[SAY_BYTES];
   if (rate > 0 && rate < 10) {
     (void)snprintf(out, SAY_BYTES, "%.1f/s", rate);
   } else {
+    char count[SAY_BYTES];
     (void)snprintf(out, SAY_BYTES, "%.30s/s", say_count(rate < 1e15 ? (int64_t)(rate + 0.5) : 0, count));
   }
 }
@@ -59,9 +59,9 @@ static void say_rate(double rate, char out[SAY_BYTES]) {
 /* The parts behind the bar, the most telling first; returns how many there are. */
 static int make_parts(const struct progress_view *view, char parts[PARTS_MAX][PART_BYTES]) {
   char done[SAY_BYTES];
-  char total[SAY_BYTES];
   int n = 0;
   if (view->total_n >= 0) {
+    char total[SAY_BYTES];
     (void)snprintf(parts[n++], PART_BYTES, "%d %%", percent_of(view));
     (void)snprintf(parts[n++], PART_BYTES, "%s of %s", say_count(view->done_n, done), say_count(view->total_n, total));
   } else if (view->done_n > 0) {
