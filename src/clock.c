@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define US_PER_S 1000000
@@ -85,6 +87,116 @@ size_t clock_format_rfc3339(int64_t wall_us, char out[CLOCK_RFC3339_BYTES]) {
                      (long long)(year < 0 ? -year : year), month, day, (int)(second_of_day / 3600),
                      (int)(second_of_day / 60 % 60), (int)(second_of_day % 60), (int)us);
   return (size_t)len;
+}
+
+/* The inverse of civil_from_days. */
+static int64_t days_from_civil(int year, int month, int day) {
+  int64_t y = month <= 2 ? year - 1 : year;
+  int64_t era = y / 400; /* years before 0000 are not read */
+  int64_t year_of_era = y - era * 400;
+  int64_t day_of_year = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
+  int64_t day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+  return era * 146097 + day_of_era - 719468;
+}
+
+static int month_days(int year, int month) {
+  static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  bool is_leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+  return days[month - 1] + (month == 2 && is_leap ? 1 : 0);
+}
+
+/* Reads exactly n digits, then moves *text behind them. */
+static bool take_digits(const char **text, int n, int *out) {
+  *out = 0;
+  for (int i = 0; i < n; i++) {
+    char c = (*text)[i];
+    if (c < '0' || c > '9') {
+      return false;
+    }
+    *out = *out * 10 + (c - '0');
+  }
+  *text += n;
+  return true;
+}
+
+static bool take_char(const char **text, const char *any_of) {
+  if (**text == '\0' || strchr(any_of, **text) == NULL) {
+    return false;
+  }
+  ++*text;
+  return true;
+}
+
+/* ".5": up to six digits; none is 0. */
+static bool take_fraction(const char **text, int *us) {
+  int digits_n = 0;
+  *us = 0;
+  if (!take_char(text, ".")) {
+    return true;
+  }
+  for (; **text >= '0' && **text <= '9' && digits_n < 6; ++*text, digits_n++) {
+    *us = *us * 10 + (**text - '0');
+  }
+  for (int i = digits_n; i < 6; i++) {
+    *us *= 10;
+  }
+  return digits_n > 0;
+}
+
+/* "Z" or "+02:00"; seconds east of UTC. */
+static bool take_offset(const char **text, int *offset_s) {
+  int hour;
+  int minute;
+  *offset_s = 0;
+  if (take_char(text, "Zz")) {
+    return true;
+  }
+  int sign = **text == '-' ? -1 : 1;
+  if (!take_char(text, "+-") || !take_digits(text, 2, &hour) || !take_char(text, ":") ||
+      !take_digits(text, 2, &minute) || hour > 23 || minute > 59) {
+    return false;
+  }
+  *offset_s = sign * (hour * 3600 + minute * 60);
+  return true;
+}
+
+int clock_parse_time(const char *text, int64_t *wall_us, struct err *err) {
+  const char *at = text;
+  int year;
+  int month;
+  int day;
+  int hour = 0;
+  int minute = 0;
+  int second = 0;
+  int us = 0;
+  int offset_s = 0;
+  bool is_read = take_digits(&at, 4, &year) && take_char(&at, "-") && take_digits(&at, 2, &month) &&
+                 take_char(&at, "-") && take_digits(&at, 2, &day);
+  if (is_read && *at != '\0') {
+    is_read = take_char(&at, "Tt ") && take_digits(&at, 2, &hour) && take_char(&at, ":") &&
+              take_digits(&at, 2, &minute) && take_char(&at, ":") && take_digits(&at, 2, &second) &&
+              take_fraction(&at, &us);
+    if (is_read && *at == '\0') {
+      return err_set(err, ERR_USAGE, "bad_time",
+                     "\"%.40s\" does not say in which zone: add Z for UTC, or such as +02:00", text);
+    }
+    is_read = is_read && take_offset(&at, &offset_s) && *at == '\0';
+  }
+  if (!is_read) {
+    return err_set(
+        err, ERR_USAGE, "bad_time",
+        "\"%.40s\" is not a time: it takes 2026-01-31T23:59:59Z, with up to six digits behind the seconds and "
+        "Z or such as +02:00, or a day, 2026-01-31",
+        text);
+  }
+  if (year < 1 || month < 1 || month > 12 || day < 1 || day > month_days(year, month) || hour > 23 || minute > 59 ||
+      second > 59) {
+    return err_set(err, ERR_USAGE, "bad_time", "\"%.40s\" is not in the calendar, or not on the clock", text);
+  }
+  int second_of_day = hour * 3600 + minute * 60 + second;
+  int64_t seconds = days_from_civil(year, month, day) * S_PER_DAY + second_of_day - offset_s;
+  *wall_us = seconds * US_PER_S + us;
+  return 0;
 }
 
 void clock_cond_init(pthread_cond_t *cond) {

@@ -6,21 +6,74 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd_init_impl.h"
 #include "embed.h"
+#include "outboxd/clock.h"
+#include "outboxd/pgtick.h"
+#include "outboxd/progress.h"
 
 /* Building an index takes as long as it takes. */
 #define BUILD_MS (INT64_C(7) * 86400 * 1000)
+#define TICK_MS 250
+#define WATCH_MS 5000
 
-/* One statement outside of a transaction, without a limit of time. */
-static int run_long(struct init *init, const char *text, const struct sql_var *vars, struct err *err) {
+/* A statement that is under way, for whoever waits. */
+struct building {
+  struct pg *watch; /* a second session: the first one is busy */
+  const char *table;
+  char pid[16];
+  char phase[64];
+  struct progress progress;
+};
+
+/* Asks the second session how far the first one is.  That it cannot tell is none of the index' business: then the time is all there is to show. */
+static void tell_progress(void *arg) {
+  struct building *building = arg;
+  const char *values[] = {building->pid};
+  const struct pg_step step = {.kind = PG_QUERY, .sql = embed_init_progress_sql, .params_n = 1, .values = values};
+  struct err ignored = ERR_INIT;
+  int64_t done_n = 0;
+  int64_t total_n = 0;
+  if (pg_state(building->watch) == PG_IDLE && pg_call(building->watch, &step, 1, WATCH_MS, NULL, &ignored) == 0 &&
+      PQntuples(pg_reply(building->watch)->results[0]) == 1) {
+    const PGresult *row = pg_reply(building->watch)->results[0];
+    if (strcmp(building->phase, PQgetvalue(row, 0, 0)) != 0) {
+      char what[sizeof building->progress.what];
+      (void)snprintf(building->phase, sizeof building->phase, "%s", PQgetvalue(row, 0, 0));
+      (void)snprintf(what, sizeof what, "index on %.60s: %.60s", building->table, building->phase);
+      progress_go_on(&building->progress, what, clock_now_us());
+    }
+    done_n = strtoll(PQgetvalue(row, 0, 1), NULL, 10);
+    total_n = strtoll(PQgetvalue(row, 0, 2), NULL, 10);
+  }
+  progress_note(&building->progress, done_n, total_n > 0 ? total_n : PROGRESS_UNKNOWN, clock_now_us());
+}
+
+/* One statement about table's index outside of a transaction, without a limit of time. */
+static int run_long(struct init *init, const char *table, const char *text, const struct sql_var *vars,
+                    struct err *err) {
   char *sql = NULL;
+  struct building building = {.table = table};
+  struct err ignored = ERR_INIT;
   if (sql_expand(text, vars, &sql, err) != 0) {
     return -1;
   }
   const struct pg_step step = {.kind = PG_QUERY, .sql = sql};
-  int rc = pg_call(init->pg, &step, 1, BUILD_MS, NULL, err);
+  int rc = pg_new(init->cfg->database, "init progress", INIT_SESSION_MS, &building.watch, err);
+  if (rc == 0) {
+    char what[sizeof building.progress.what];
+    (void)snprintf(building.pid, sizeof building.pid, "%d", pg_pid(init->pg));
+    (void)snprintf(what, sizeof what, "index on %.60s", table);
+    progress_begin(&building.progress, what, STDERR_FILENO, progress_is_terminal(STDERR_FILENO), clock_now_us());
+    if (pg_connect(building.watch, NULL, &ignored) != 0) {
+      pg_close(building.watch);
+    }
+    rc = pgtick_call(init->pg, &step, 1, BUILD_MS, NULL, TICK_MS, tell_progress, &building, err);
+    progress_wipe(&building.progress);
+  }
+  pg_free(building.watch);
   free(sql);
   return rc;
 }
@@ -46,10 +99,11 @@ static int build_index(struct init *init, const PGresult *rows, int row, const c
                                  {NULL, NULL}};
   init_tell("building", "index", PQgetvalue(rows, row, INDEX_TABLE), "beside the writers; this may take a while");
   (void)fflush(stdout);
-  if (!PQgetisnull(rows, row, INDEX_NAME) && run_long(init, "DROP INDEX CONCURRENTLY :index", vars, err) != 0) {
+  if (!PQgetisnull(rows, row, INDEX_NAME) &&
+      run_long(init, PQgetvalue(rows, row, INDEX_TABLE), "DROP INDEX CONCURRENTLY :index", vars, err) != 0) {
     return err_wrap(err, "cannot drop the unfinished index %s", PQgetvalue(rows, row, INDEX_NAME));
   }
-  if (run_long(init, embed_init_index_sql, vars, err) != 0) {
+  if (run_long(init, PQgetvalue(rows, row, INDEX_TABLE), embed_init_index_sql, vars, err) != 0) {
     return err_wrap(err, "cannot build the pending index on %s (run outboxd init again to finish it)",
                     PQgetvalue(rows, row, INDEX_TABLE));
   }

@@ -38,7 +38,8 @@ static enum log_format format = LOG_JSON;
 
 static int out_fd = STDERR_FILENO;
 static bool is_socket;
-static bool has_priority; /* lines begin with the syslog priority, for the journal */
+static _Atomic bool is_over_line; /* a line of progress is on the terminal */
+static bool has_priority;         /* lines begin with the syslog priority, for the journal */
 
 static _Atomic bool is_stuck;  /* the last line did not get through */
 static _Atomic bool is_torn;   /* and had begun: the next one starts on a line of its own */
@@ -91,6 +92,10 @@ static void open_stderr(void) {
       out_fd = STDERR_FILENO; /* not ours to open: poll(2) before each write must do */
     }
   }
+}
+
+void log_set_over_line(bool is_over) {
+  atomic_store(&is_over_line, is_over);
 }
 
 void log_setup(enum log_level level, enum log_format line_format) {
@@ -338,13 +343,14 @@ static bool write_line(const char *bytes, size_t n) {
   return done == n;
 }
 
-#define START_BYTES 8
+#define START_BYTES 16
 
 /* What stands before a line. */
 static void format_start(char out[START_BYTES], enum log_level level, bool has_newline) {
   static const int priorities[] = {7, 6, 4, 3,
                                    2}; /* LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERR, LOG_CRIT of syslog(3) */
-  (void)snprintf(out, START_BYTES, has_priority ? "%s<%d>" : "%s", has_newline ? "\n" : "", priorities[level]);
+  (void)snprintf(out, START_BYTES, has_priority ? "%s%s<%d>" : "%s%s", has_newline ? "\n" : "",
+                 atomic_load(&is_over_line) ? "\r\033[K" : "", priorities[level]);
 }
 
 /* Renders and writes one event; false when it did not get through. */

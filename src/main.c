@@ -8,6 +8,7 @@
 #include "outboxd/cmd_check.h"
 #include "outboxd/cmd_dead.h"
 #include "outboxd/cmd_init.h"
+#include "outboxd/cmd_replay.h"
 #include "outboxd/cmd_status.h"
 #include "outboxd/log.h"
 #include "outboxd/options.h"
@@ -47,6 +48,11 @@ static int change_dead(const struct cfg *cfg) {
 static int list_dead(const struct cfg *cfg) {
   struct err err = ERR_INIT;
   return cmd_dead(cfg, &err) == 0 ? 0 : fail_plainly(&err);
+}
+
+static int replay(const struct cfg *cfg) {
+  struct err err = ERR_INIT;
+  return cmd_replay(cfg, &err) == 0 ? 0 : fail_plainly(&err);
 }
 
 static int tell_status(const struct cfg *cfg) {
@@ -93,6 +99,9 @@ int main(int argc, char *argv[]) {
   case CFG_RETRY:
   case CFG_DISCARD:
     status = change_dead(&cfg);
+    break;
+  case CFG_REPLAY:
+    status = replay(&cfg);
     break;
   case CFG_HELP:
     options_help(stdout, cfg.help_for);

@@ -21,7 +21,8 @@
 #define DEAD (1u << CFG_DEAD)
 #define CHANGE ((1u << CFG_RETRY) | (1u << CFG_DISCARD))
 #define DISCARD (1u << CFG_DISCARD)
-#define ALL_COMMANDS (RUN | INIT | STATUS | DEAD | CHANGE)
+#define REPLAY (1u << CFG_REPLAY)
+#define ALL_COMMANDS (RUN | INIT | STATUS | DEAD | CHANGE | REPLAY)
 
 #define SECOND_MS INT64_C(1000)
 #define MINUTE_MS (60 * SECOND_MS)
@@ -46,31 +47,40 @@ static_assert(CFG_ON_DEAD_SKIP == 0 && CFG_ON_DEAD_BLOCK == 1, "order of the cho
 #define AT(type_, member_) (offsetof(struct cfg, member_) + 0 * sizeof(&((struct cfg *)0)->member_ == (type_ *)0))
 
 #define STRING(name_, argument_, default_, min_, field_, commands_, env_, help_) \
-  { name_, OPTION_STRING, argument_, default_, min_, 0, NULL, AT(char *, field_), commands_, env_, help_ }
+  { name_, OPTION_STRING, argument_, default_, min_, 0, NULL, AT(char *, field_), commands_, env_, help_, NULL }
+/* One whose name another row has too. */
+#define SECOND_STRING(name_, argument_, default_, min_, field_, commands_, own_env_, help_) \
+  { name_, OPTION_STRING, argument_, default_, min_, 0, NULL, AT(char *, field_), commands_, NULL, help_, own_env_ }
 #define LIST(name_, argument_, field_, commands_, help_) \
-  { name_, OPTION_LIST, argument_, NULL, 1, 0, NULL, AT(struct cfg_list, field_), commands_, NULL, help_ }
+  { name_, OPTION_LIST, argument_, NULL, 1, 0, NULL, AT(struct cfg_list, field_), commands_, NULL, help_, NULL }
 #define INT(name_, default_, min_, max_, field_, commands_, help_) \
-  { name_, OPTION_INT, "N", default_, min_, max_, NULL, AT(int, field_), commands_, NULL, help_ }
+  { name_, OPTION_INT, "N", default_, min_, max_, NULL, AT(int, field_), commands_, NULL, help_, NULL }
 #define TIME(name_, default_, min_, max_, field_, commands_, help_) \
-  { name_, OPTION_DURATION, "TIME", default_, min_, max_, NULL, AT(int64_t, field_), commands_, NULL, help_ }
+  { name_, OPTION_DURATION, "TIME", default_, min_, max_, NULL, AT(int64_t, field_), commands_, NULL, help_, NULL }
 #define SIZE(name_, default_, min_, max_, field_, commands_, help_) \
-  { name_, OPTION_SIZE, "SIZE", default_, min_, max_, NULL, AT(int64_t, field_), commands_, NULL, help_ }
+  { name_, OPTION_SIZE, "SIZE", default_, min_, max_, NULL, AT(int64_t, field_), commands_, NULL, help_, NULL }
 #define FLAG(name_, field_, commands_, help_) \
-  { name_, OPTION_FLAG, NULL, NULL, 0, 0, NULL, AT(bool, field_), commands_, NULL, help_ }
+  { name_, OPTION_FLAG, NULL, NULL, 0, 0, NULL, AT(bool, field_), commands_, NULL, help_, NULL }
 #define CHOICE(name_, argument_, default_, choices_, type_, field_, commands_, help_) \
-  { name_, OPTION_CHOICE, argument_, default_, 0, 0, choices_, AT(type_, field_), commands_, NULL, help_ }
+  { name_, OPTION_CHOICE, argument_, default_, 0, 0, choices_, AT(type_, field_), commands_, NULL, help_, NULL }
 
 static const struct option_row table[] = {
     STRING("database", "CONNINFO", "", 0, database, ALL_COMMANDS, "DATABASE_URL",
            "PostgreSQL, as a libpq connection string or URI; without it libpq's PG* variables hold"),
-    STRING("redis", "URL", "redis://127.0.0.1:6379", 1, redis, RUN | STATUS, "REDIS_URL",
+    STRING("redis", "URL", "redis://127.0.0.1:6379", 1, redis, RUN | STATUS | REPLAY, "REDIS_URL",
            "Redis, as redis://[user:password@]host[:port][/db] or unix:///path"),
     STRING("table", "NAME", "outbox_messages", 1, table, ALL_COMMANDS, NULL,
            "the outbox table; may be schema-qualified and quoted"),
     STRING("stream", "TEMPLATE", "outbox:{%l}", 1, stream, RUN | STATUS, NULL,
            "name of the streams: %l lane, %t aggregate_type, %i aggregate_id, %e event_type, %% percent; "
            "outbox:{%l}:%t:%i gives every aggregate a stream of its own"),
-    INT("lanes", "16", 1, 1024, lanes_n, RUN | STATUS,
+    SECOND_STRING(
+        "stream", "TEMPLATE", "replay:{%l}", 1, replay_stream, REPLAY, "OUTBOXD_REPLAY_STREAM",
+        "name of the streams that the messages are published to once more, made as run's; its own prefix keeps "
+        "them apart from a relay's"),
+    FLAG("into-relay-streams", is_into_relay, REPLAY,
+         "let --stream be a relay's: WARNING, its consumers see these events again"),
+    INT("lanes", "16", 1, 1024, lanes_n, RUN | STATUS | REPLAY,
         "slices of the order space; the same in all processes of a fleet"),
     INT("claimers", "3", 1, 64, claimers_n, RUN, "PostgreSQL sessions that claim and settle in turns"),
     INT("publishers", "2", 1, 64, publishers_n, RUN, "threads that write to Redis"),
@@ -93,13 +103,14 @@ static const struct option_row table[] = {
     TIME("processed-retention", "0", 0, 36500 * DAY_MS, processed_retention_ms, RUN,
          "age at which rows of processed_messages are deleted; 0 keeps them"),
     FLAG("no-cleanup", has_no_cleanup, RUN, "neither make nor drop partitions, nor delete rows"),
-    SIZE("max-batch-bytes", "32MiB", 64 * KIB, GIB, max_batch_bytes, RUN,
-         "most bytes of one claim; a larger message goes alone"),
-    SIZE("max-write-bytes", "8MiB", 64 * KIB, 256 * MIB, max_write_bytes, RUN,
+    SIZE("max-batch-bytes", "32MiB", 64 * KIB, GIB, max_batch_bytes, RUN | REPLAY,
+         "most bytes of one claim, or of what replay reads at a time; a larger message goes alone"),
+    SIZE("max-write-bytes", "8MiB", 64 * KIB, 256 * MIB, max_write_bytes, RUN | REPLAY,
          "most bytes of one call to Redis; a larger message goes alone"),
     INT("wait-replicas", "0", 0, 100, wait_replicas_n, RUN,
         "Redis replicas that must acknowledge a write before it counts"),
-    TIME("redis-timeout", "5s", 100, HOUR_MS, redis_timeout_ms, RUN | STATUS, "longest wait for an answer of Redis"),
+    TIME("redis-timeout", "5s", 100, HOUR_MS, redis_timeout_ms, RUN | STATUS | REPLAY,
+         "longest wait for an answer of Redis"),
     TIME("session-timeout", "30s", SECOND_MS, DAY_MS, session_timeout_ms, RUN,
          "PostgreSQL ends the sessions of a relay that hangs for longer, and its lanes go to others"),
     TIME("shutdown-timeout", "30s", 100, HOUR_MS, shutdown_timeout_ms, RUN,
@@ -113,12 +124,21 @@ static const struct option_row table[] = {
          "add a trigger that wakes the relays as soon as rows are committed; see docs/schema.md for what it costs "
          "writers"),
     FLAG("print", is_init_print, INIT, "print the SQL and change nothing"),
-    LIST("id", "N", ids, DEAD | CHANGE, "the message with this id; several times for several"),
-    LIST("aggregate", "TYPE:ID", aggregates, DEAD | CHANGE, "messages of this aggregate; several times for several"),
-    LIST("event", "TYPE", events, DEAD | CHANGE, "messages of this event_type; several times for several"),
-    FLAG("all", is_all, CHANGE, "every dead message"),
+    LIST("id", "N", ids, DEAD | CHANGE | REPLAY, "the message with this id; several times for several"),
+    LIST("aggregate", "TYPE:ID", aggregates, DEAD | CHANGE | REPLAY,
+         "messages of this aggregate; several times for several"),
+    LIST("event", "TYPE", events, DEAD | CHANGE | REPLAY, "messages of this event_type; several times for several"),
+    STRING("from", "TIME", NULL, 1, from, REPLAY, NULL,
+           "messages whose created_at is not before this: 2026-01-31T23:59:59Z, or a day, 2026-01-31, which begins at "
+           "midnight UTC"),
+    STRING("to", "TIME", NULL, 1, to, REPLAY, NULL,
+           "messages whose created_at is before this, given likewise; of a day none"),
+    STRING("after-id", "N", NULL, 1, after_id, REPLAY, NULL,
+           "messages with a greater id: where a replay that ended early is to go on"),
+    INT("rate", "1000", 0, 1000000, rate_n, REPLAY, "most messages a second; 0 is as fast as it goes"),
+    FLAG("all", is_all, CHANGE | REPLAY, "every dead message; for replay every published one"),
     STRING("reason", "TEXT", NULL, 1, reason, DISCARD, NULL, "why they are given up; is kept in last_error"),
-    FLAG("dry-run", is_dry_run, CHANGE, "list what would be done and change nothing"),
+    FLAG("dry-run", is_dry_run, CHANGE | REPLAY, "list (replay: count) what would be done and change nothing"),
     FLAG("discarded", is_discarded, DEAD,
          "list what was discarded instead; no index helps there, the whole table is read"),
     INT("limit", "100", 1, 1000000, limit_n, DEAD, "most messages to list"),
@@ -131,7 +151,7 @@ static const struct option_row table[] = {
            "least level that is logged: debug, info, warning, error or critical"),
     CHOICE("log-format", "json|text", "json", log_format_choices, enum log_format, log_format, RUN | INIT,
            "form of the log lines on stderr"),
-    {NULL, OPTION_STRING, NULL, NULL, 0, 0, NULL, 0, 0, NULL, NULL},
+    {NULL, OPTION_STRING, NULL, NULL, 0, 0, NULL, 0, 0, NULL, NULL, NULL},
 };
 
 /* The commands there are. */
@@ -143,6 +163,8 @@ static const struct command_row commands[] = {
     {"dead", CFG_DEAD, "list dead messages, with the reason"},
     {"retry", CFG_RETRY, "give dead messages new attempts"},
     {"discard", CFG_DISCARD, "give dead messages up, for a reason that is kept"},
+    {"replay", CFG_REPLAY,
+     "publish messages that are published already once more, to other streams; the table stays as it is"},
     {NULL, CFG_HELP, NULL},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0] - 1)
@@ -342,6 +364,10 @@ bool options_takes(const struct option_row *row, enum cfg_command command) {
 }
 
 void options_env_name(const struct option_row *row, char *out, size_t n) {
+  if (row->own_env != NULL) {
+    (void)snprintf(out, n, "%s", row->own_env);
+    return;
+  }
   size_t used = (size_t)snprintf(out, n, "OUTBOXD_%s", row->name);
   for (size_t i = 0; i < used && i < n; i++) {
     if (out[i] == '-') {
@@ -378,15 +404,17 @@ static int take_environment(struct cfg *cfg, enum cfg_command command, struct er
   return 0;
 }
 
-/* The row of "name" or "name=value". */
-static const struct option_row *find_row(const char *argument) {
+/* The row of "name" or "name=value": of those with this name the one that the command takes, else any. */
+static const struct option_row *find_row(const char *argument, enum cfg_command command) {
   size_t len = strcspn(argument, "=");
+  const struct option_row *found = NULL;
   for (const struct option_row *row = table; row->name != NULL; row++) {
-    if (strlen(row->name) == len && memcmp(row->name, argument, len) == 0) {
-      return row;
+    if (strlen(row->name) == len && memcmp(row->name, argument, len) == 0 &&
+        (found == NULL || options_takes(row, command))) {
+      found = row;
     }
   }
-  return NULL;
+  return found;
 }
 
 /* Takes one option from argv[*at], with its value moves *at on to the last argument used. */
@@ -401,7 +429,7 @@ static int take_option(struct cfg *cfg, enum cfg_command command, int argc, char
     return usage(err, command, what);
   }
   int name_bytes = (int)strcspn(argument, "=");
-  const struct option_row *row = find_row(argument + 2);
+  const struct option_row *row = find_row(argument + 2, command);
   if (row == NULL) {
     (void)snprintf(what, sizeof what, "there is no option %.*s", name_bytes < 40 ? name_bytes : 40, argument);
     return usage(err, command, what);

@@ -24,6 +24,7 @@
 #include "outboxd/pg.h"
 #include "outboxd/publisher.h"
 #include "outboxd/queue.h"
+#include "outboxd/relay_progress.h"
 #include "outboxd/service.h"
 #include "outboxd/stats.h"
 #include "outboxd/stop.h"
@@ -49,7 +50,8 @@ struct relay {
   struct cleanup *cleanup;
   struct alert *alert;
   struct stats *stats;
-  struct service *service; /* NULL: systemd is not to be told */
+  struct relay_progress *progress; /* NULL: not shown */
+  struct service *service;         /* NULL: systemd is not to be told */
 };
 
 /* The signal handler's view: the tokens of the one relay of this process. */
@@ -184,6 +186,9 @@ static int start(struct relay *relay, struct err *err) {
   if (rc == 0) {
     rc = alert_start(cfg, &relay->url, relay->table, relay->quiet, &relay->alert, err);
   }
+  if (rc == 0) {
+    rc = relay_progress_start(cfg, relay->table, relay->coordinator, &relay->progress, err);
+  }
   block_signals(false);
   if (rc != 0) {
     return -1;
@@ -260,6 +265,7 @@ static void drop_note(struct note *note) {
 static int stop_all(struct relay *relay, int status, struct err *err) {
   service_stopping(relay->service);
   stats_free(relay->stats);
+  relay_progress_stop(relay->progress);
   if (relay->drain != NULL) {
     stop_set(relay->drain);
   }

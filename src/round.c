@@ -13,20 +13,15 @@
 #include <string.h>
 
 #include "embed.h"
-#include "outboxd/clock.h"
 
-#define FIELDS_N 6
-#define US_PER_DAY (INT64_C(86400) * 1000000)
 #define MESSAGE_OVERHEAD_BYTES 160 /* of a message in a call: lengths, its name in the journal */
 #define SHOWN_LIMIT "512 MiB (proto-max-bulk-len)"
 
 int round_init(struct round *round, const struct template *template, int64_t write_bytes_max, bool has_wait,
                struct err *err) {
-  *round = (struct round){.template = template,
-                          .write_bytes_max = write_bytes_max,
-                          .has_wait = has_wait,
-                          .streams = KEYSET_INIT,
-                          .day = INT64_MIN};
+  *round = (struct round){
+      .template = template, .write_bytes_max = write_bytes_max, .has_wait = has_wait, .streams = KEYSET_INIT};
+  round->day = (struct entry_day)ENTRY_DAY_INIT;
   sha1_hex(embed_publish_lua, embed_publish_lua_bytes, round->sha);
   return redis_pipeline_new(&round->pipeline, err);
 }
@@ -93,25 +88,6 @@ static int new_call(struct round *round, struct lane *lane, struct call **out, s
   return 0;
 }
 
-/* Bytes of a message's fields; *longest gets the longest one. */
-static int64_t size_of(const struct batch *batch, const struct msg *msg, size_t *longest) {
-  static const enum batch_column columns[] = {COL_MESSAGE_ID, COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_EVENT_TYPE,
-                                              COL_PAYLOAD};
-  size_t sum = 0;
-  *longest = 0;
-  for (size_t i = 0; i <= sizeof columns / sizeof columns[0]; i++) {
-    size_t bytes = 0;
-    if (i < sizeof columns / sizeof columns[0]) {
-      (void)batch_text(batch, msg, columns[i], &bytes);
-    } else if (batch_has_headers(batch)) {
-      (void)batch_text(batch, msg, COL_HEADERS, &bytes);
-    }
-    sum += bytes;
-    *longest = bytes > *longest ? bytes : *longest;
-  }
-  return (int64_t)sum + MESSAGE_OVERHEAD_BYTES;
-}
-
 enum look { LOOK_ADD, LOOK_INHERITED, LOOK_DECIDED };
 
 /* What is to be done with the next message of a lane.  *bytes gets its size for LOOK_ADD. */
@@ -139,7 +115,7 @@ static enum look look_at(const struct round *round, struct lane *lane, const str
     return LOOK_DECIDED;
   }
   size_t longest;
-  *bytes = size_of(batch, msg, &longest);
+  *bytes = entry_bytes(batch, msg, &longest) + MESSAGE_OVERHEAD_BYTES;
   if (longest > ROUND_VALUE_BYTES_MAX || (uint64_t)*bytes > ROUND_VALUE_BYTES_MAX) {
     struct err text = ERR_INIT;
     (void)err_set(&text, ERR_REJECT, "too_large", "the message has %lld bytes; Redis takes at most " SHOWN_LIMIT,
@@ -153,16 +129,9 @@ static enum look look_at(const struct round *round, struct lane *lane, const str
 /* Renders the message's stream and gives it a number within the call.  Most often it is the one of the message before. */
 static int number_stream(struct round *round, const struct batch *batch, const struct msg *msg, int *number,
                          struct err *err) {
-  struct template_values values = {.lane = msg->lane};
-  values.aggregate_type = batch_text(batch, msg, COL_AGGREGATE_TYPE, &values.aggregate_type_bytes);
-  values.aggregate_id = batch_text(batch, msg, COL_AGGREGATE_ID, &values.aggregate_id_bytes);
-  values.event_type = batch_text(batch, msg, COL_EVENT_TYPE, &values.event_type_bytes);
-  size_t bytes = template_render(round->template, &values, round->stream.data, round->stream.size);
-  if (bytes > round->stream.size) {
-    if (buf_reserve(&round->stream, bytes, err) != 0) {
-      return -1;
-    }
-    bytes = template_render(round->template, &values, round->stream.data, round->stream.size);
+  size_t bytes = 0;
+  if (entry_stream(round->template, batch, msg, &round->stream, &bytes, err) != 0) {
+    return -1;
   }
   return keyset_add(&round->streams, round->stream.data, bytes, number, err);
 }
@@ -173,7 +142,7 @@ static int take_messages(struct round *round, struct call *call, int *fields_n, 
   bool is_per_lane = template_is_per_lane(round->template);
   for (struct entry *entry = lane->head; entry != NULL; entry = entry->next) {
     const struct batch *batch = entry->part->batch;
-    int batch_fields_n = FIELDS_N + (batch_has_headers(batch) ? 1 : 0);
+    int batch_fields_n = entry_fields_n(batch);
     for (int i = entry->at; i < entry->run->n; i++) {
       struct msg *msg = &entry->run->msgs[i];
       if (msg->outcome != OUTCOME_NONE) {
@@ -213,64 +182,6 @@ static int take_messages(struct round *round, struct call *call, int *fields_n, 
 }
 
 /* ---- writing the call */
-
-/* created_at as clock_format_rfc3339 has it; the date is formatted once a day. */
-static size_t format_time(struct round *round, int64_t us, char out[CLOCK_RFC3339_BYTES]) {
-  if (us == INT64_MAX || us == INT64_MIN) {
-    const char *text = us > 0 ? "infinity" : "-infinity";
-    memcpy(out, text, strlen(text));
-    return strlen(text);
-  }
-  int64_t day = us / US_PER_DAY - (us % US_PER_DAY < 0 ? 1 : 0);
-  if (day != round->day) {
-    round->day_bytes = clock_format_rfc3339(day * US_PER_DAY, round->day_text) - strlen("00:00:00.000000Z");
-    round->day = day;
-  }
-  int64_t rest = us - day * US_PER_DAY;
-  memcpy(out, round->day_text, round->day_bytes);
-  char *at = out + round->day_bytes;
-  memcpy(at, "00:00:00.000000Z", 16);
-  for (int i = 14; i >= 9; i--, rest /= 10) {
-    at[i] = (char)('0' + rest % 10);
-  }
-  int second = (int)(rest % 60);
-  int minute = (int)(rest / 60 % 60);
-  int hour = (int)(rest / 3600);
-  at[0] = (char)('0' + hour / 10);
-  at[1] = (char)('0' + hour % 10);
-  at[3] = (char)('0' + minute / 10);
-  at[4] = (char)('0' + minute % 10);
-  at[6] = (char)('0' + second / 10);
-  at[7] = (char)('0' + second % 10);
-  return round->day_bytes + 16;
-}
-
-static int append_column(struct redis_pipeline *pipeline, const struct item *item, enum batch_column column,
-                         struct err *err) {
-  size_t bytes;
-  const char *text = batch_text(item->batch, item->msg, column, &bytes);
-  return redis_pipeline_arg(pipeline, text, bytes, err);
-}
-
-static int append_message(struct round *round, const struct item *item, bool has_stream, bool has_headers,
-                          struct err *err) {
-  struct redis_pipeline *pipeline = round->pipeline;
-  char created_at[CLOCK_RFC3339_BYTES];
-  size_t created_at_bytes = 0; /* SQL NULL reads as the empty text, as in the other columns */
-  if (!batch_is_null(item->batch, item->msg, COL_CREATED_AT)) {
-    created_at_bytes = format_time(round, batch_time_us(item->batch, item->msg, COL_CREATED_AT), created_at);
-  }
-  if ((has_stream && redis_pipeline_arg_int(pipeline, item->stream + 1, err) != 0) ||
-      append_column(pipeline, item, COL_MESSAGE_ID, err) != 0 ||
-      append_column(pipeline, item, COL_AGGREGATE_TYPE, err) != 0 ||
-      append_column(pipeline, item, COL_AGGREGATE_ID, err) != 0 ||
-      append_column(pipeline, item, COL_EVENT_TYPE, err) != 0 || append_column(pipeline, item, COL_PAYLOAD, err) != 0 ||
-      redis_pipeline_arg(pipeline, created_at, created_at_bytes, err) != 0 ||
-      (has_headers && append_column(pipeline, item, COL_HEADERS, err) != 0)) {
-    return -1;
-  }
-  return 0;
-}
 
 /* The journal's value if everything is added; the new names also go to the round's lines. */
 static int make_journal(struct round *round, struct call *call, struct err *err) {
@@ -335,7 +246,8 @@ static int append_call(struct round *round, struct call *call, int fields_n, str
   }
   for (int i = call->first; i < call->first + call->n; i++) {
     const struct item *item = &round->items[i];
-    if (!item->is_inherited && append_message(round, item, has_stream, fields_n > FIELDS_N, err) != 0) {
+    if (!item->is_inherited && ((has_stream && redis_pipeline_arg_int(pipeline, item->stream + 1, err) != 0) ||
+                                entry_append(pipeline, &round->day, item->batch, item->msg, err) != 0)) {
       return -1;
     }
   }
@@ -345,7 +257,7 @@ static int append_call(struct round *round, struct call *call, int fields_n, str
 int round_add(struct round *round, struct lane *lane, struct err *err) {
   assert(lane->state == LANE_OPEN);
   struct call *call = NULL;
-  int fields_n = FIELDS_N;
+  int fields_n = ENTRY_FIELDS_N;
   if (new_call(round, lane, &call, err) != 0) {
     return -1;
   }

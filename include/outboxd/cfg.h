@@ -11,7 +11,18 @@
 
 #include "outboxd/log.h"
 
-enum cfg_command { CFG_RUN, CFG_INIT, CFG_CHECK, CFG_STATUS, CFG_DEAD, CFG_RETRY, CFG_DISCARD, CFG_HELP, CFG_VERSION };
+enum cfg_command {
+  CFG_RUN,
+  CFG_INIT,
+  CFG_CHECK,
+  CFG_STATUS,
+  CFG_DEAD,
+  CFG_RETRY,
+  CFG_DISCARD,
+  CFG_REPLAY,
+  CFG_HELP,
+  CFG_VERSION
+};
 enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
 
 /* The values of an option that may be given several times. */
@@ -63,17 +74,24 @@ struct cfg {
   bool is_init_notify; /* init: the trigger that wakes the relays */
   bool is_init_print;  /* init: print the SQL, do nothing */
 
-  struct cfg_list ids; /* dead, retry, discard: which messages; see outboxd/selector.h */
+  struct cfg_list ids; /* dead, retry, discard, replay: which messages; see outboxd/selector.h */
   struct cfg_list aggregates;
   struct cfg_list events;
-  bool is_all;        /* retry, discard: every dead one */
-  bool is_dry_run;    /* retry, discard: list, change nothing */
+  bool is_all;        /* retry, discard: every dead one; replay: every published one */
+  bool is_dry_run;    /* retry, discard: list, change nothing; replay: count, publish nothing */
   char *reason;       /* discard: why; NULL: not said */
   bool is_discarded;  /* dead: the discarded ones instead */
   int limit_n;        /* dead: lines at most */
   int64_t watch_ms;   /* status: pause between two looks; 0: one look */
   int64_t max_age_ms; /* status: an older pending message is a failure; 0: none is */
   bool is_json;
+
+  char *replay_stream; /* replay: the template of the streams it writes to */
+  bool is_into_relay;  /* replay: these may be a relay's */
+  char *from;          /* replay: times of created_at, as given; NULL: not said */
+  char *to;
+  char *after_id; /* replay: a number, as given; NULL: not said */
+  int rate_n;     /* replay: messages a second; 0: as fast as it goes */
 };
 
 #endif

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "outboxd/err.h"
+
 /* Microseconds of CLOCK_MONOTONIC.  Any thread. */
 int64_t clock_now_us(void);
 
@@ -23,6 +25,10 @@ struct timespec *clock_poll_timeout(int64_t deadline_us, int64_t now_us, struct 
 /* Writes wall_us (microseconds since 1970 UTC) as RFC 3339 with microseconds and Z ("2026-01-31T23:59:59.000001Z").
  * Years past 9999 or before 0001 get more digits or a sign, as ISO 8601 has it.  Returns the length. */
 size_t clock_format_rfc3339(int64_t wall_us, char out[CLOCK_RFC3339_BYTES]);
+
+/* Reads RFC 3339 ("2026-01-31T23:59:59.5Z", "2026-01-31 23:59:59+02:00": seconds may have up to six digits behind the point) or a day
+ * ("2026-01-31": its beginning in UTC); years 0001 to 9999.  ERR_USAGE says what it takes, or what is wrong. */
+must_check int clock_parse_time(const char *text, int64_t *wall_us, struct err *err);
 
 /* Makes a condition variable that waits on CLOCK_MONOTONIC. */
 void clock_cond_init(pthread_cond_t *cond);

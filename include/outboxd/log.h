@@ -40,6 +40,9 @@ struct log_field {
  * is the journal ($JOURNAL_STREAM), lines begin with their syslog priority ("<3>"), which the journal takes off. */
 void log_setup(enum log_level min_level, enum log_format format);
 
+/* While a line of progress stands on the terminal: log lines wipe it first, in the same write.  Any thread. */
+void log_set_over_line(bool is_over_line);
+
 /* Writes one event.  event is the stable name users alert from; message a sentence for a person;
  * fields ends with a LOG_F_END element (or is NULL).  Use the macro log_event.
  * Invalid UTF-8 in a string is replaced, never dropped with the line. */

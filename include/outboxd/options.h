@@ -25,7 +25,9 @@ enum option_type {
 
 /* One row of the table; the table ends with name == NULL. */
 struct option_row {
-  const char *name; /* "max-attempts": the option is --max-attempts, the environment name OUTBOXD_MAX_ATTEMPTS */
+  const char *
+      name; /* "max-attempts": the option is --max-attempts, the environment name OUTBOXD_MAX_ATTEMPTS.  Two rows may share it when no
+                     * command takes both; the second has an own_env */
   enum option_type type;
   const char *argument;     /* "N", "URL", "5m" as shown in --help; NULL for a flag */
   const char *default_text; /* parsed like a given value; NULL: none */
@@ -36,6 +38,7 @@ struct option_row {
   unsigned commands;          /* bit set of 1u << enum cfg_command that take it */
   const char *fallback_env;   /* "DATABASE_URL": looked at after OUTBOXD_...; NULL: none */
   const char *help;           /* one sentence */
+  const char *own_env;        /* instead of the environment name that follows from name; NULL: none */
 };
 
 /* The table, for tests and for whoever prints it. */

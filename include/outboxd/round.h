@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "outboxd/buf.h"
+#include "outboxd/entry.h"
 #include "outboxd/err.h"
 #include "outboxd/keyset.h"
 #include "outboxd/lane.h"
@@ -73,9 +74,7 @@ struct round {
   int64_t *lags_us; /* of the messages that replies reported as added; room for items_size */
   int lags_n;
   char sha[SHA1_HEX_BYTES];
-  int64_t day; /* created_at's date was formatted for this day since 1970 */
-  char day_text[40];
-  size_t day_bytes;
+  struct entry_day day;
 };
 
 /* template is borrowed.  ERR_RETRY on no memory.  Caller: round_fini. */

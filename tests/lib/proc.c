@@ -94,7 +94,7 @@ static void find_program(const char *name, char *out, size_t n) {
 }
 
 static int open_output(const char *path) {
-  int fd = open(path != NULL ? path : "/dev/null", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  int fd = open(path != NULL ? path : "/dev/null", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
   if (fd < 0) {
     FAIL("cannot open %s: %s", path, strerror(errno));
   }

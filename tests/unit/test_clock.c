@@ -59,6 +59,94 @@ static void rfc3339_agrees_with_gmtime(void **state) {
   }
 }
 
+static void times_are_read(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t wall_us;
+  } cases[] = {
+      {"1970-01-01", 0},
+      {"1970-01-01T00:00:00Z", 0},
+      {"1970-01-01t00:00:00z", 0},
+      {"1970-01-01 02:00:00+02:00", 0},
+      {"1969-12-31T18:30:00-05:30", 0},
+      {"1969-12-31T23:59:59.999999Z", -1},
+      {"2000-02-29", INT64_C(951782400000000)},
+      {"2026-01-31T23:59:59.000001Z", INT64_C(1769903999000001)},
+      {"2026-01-31T23:59:59.5Z", INT64_C(1769903999500000)},
+      {"0001-01-01", INT64_C(-62135596800000000)},
+      {"9999-12-31T23:59:59.999999Z", INT64_C(253402300799999999)},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct err err = ERR_INIT;
+    int64_t us = 1;
+    if (clock_parse_time(cases[i].text, &us, &err) != 0) {
+      fail_msg("%s was refused: %s", cases[i].text, err.text);
+    }
+    assert_true(us == cases[i].wall_us);
+  }
+}
+
+static void what_is_no_time_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *why;
+  } cases[] = {
+      {"", "is not a time"},
+      {"yesterday", "is not a time"},
+      {"1764547200", "is not a time"},
+      {"2026-1-31", "is not a time"},
+      {"2026-01-31 ", "is not a time"},
+      {" 2026-01-31", "is not a time"},
+      {"2026-01-31T", "is not a time"},
+      {"2026-01-31T10", "is not a time"},
+      {"2026-01-31T10:00Z", "is not a time"},
+      {"2026-01-31T10:00:00.Z", "is not a time"},
+      {"2026-01-31T10:00:00.1234567Z", "is not a time"},
+      {"2026-01-31T10:00:00Zulu", "is not a time"},
+      {"2026-01-31T10:00:00+2:00", "is not a time"},
+      {"2026-01-31T10:00:00+24:00", "is not a time"},
+      {"2026-01-31T10:00:00+0200", "is not a time"},
+      {"12026-01-31", "is not a time"},
+      {"2026-01-31T10:00:00", "add Z for UTC"},
+      {"2026-01-31 10:00:00.25", "add Z for UTC"},
+      {"2026-02-29", "not in the calendar"},
+      {"2100-02-29", "not in the calendar"},
+      {"2026-13-01", "not in the calendar"},
+      {"2026-00-01", "not in the calendar"},
+      {"2026-04-31", "not in the calendar"},
+      {"2026-01-00", "not in the calendar"},
+      {"0000-01-01", "not in the calendar"},
+      {"2026-01-31T24:00:00Z", "not on the clock"},
+      {"2026-01-31T10:60:00Z", "not on the clock"},
+      {"2026-01-31T10:00:60Z", "not on the clock"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct err err = ERR_INIT;
+    int64_t us = 0;
+    assert_int_equal(clock_parse_time(cases[i].text, &us, &err), -1);
+    assert_int_equal(err.class, ERR_USAGE);
+    assert_contains(err.text, cases[i].why);
+  }
+}
+
+/* What is written is read as it was. */
+static void times_written_are_read_again(void **state) {
+  (void)state;
+  uint64_t x = 88172645463325252u;
+  for (int i = 0; i < 20000; i++) {
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    int64_t us = (int64_t)(x % UINT64_C(315537897600000000)) - INT64_C(62135596800000000); /* years 1 to 9999 */
+    char text[CLOCK_RFC3339_BYTES];
+    int64_t again = 0;
+    (void)clock_format_rfc3339(us, text);
+    assert_int_equal(clock_parse_time(text, &again, NULL), 0);
+    assert_true(again == us);
+  }
+}
+
 static void poll_timeout_table(void **state) {
   (void)state;
   static const struct {
@@ -139,6 +227,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rfc3339_table),
       cmocka_unit_test(rfc3339_agrees_with_gmtime),
+      cmocka_unit_test(times_are_read),
+      cmocka_unit_test(what_is_no_time_is_refused),
+      cmocka_unit_test(times_written_are_read_again),
       cmocka_unit_test(poll_timeout_table),
       cmocka_unit_test(poll_timeout_is_exact),
       cmocka_unit_test(clocks_read_what_they_should),

@@ -185,7 +185,7 @@ static void wrong_lines_are_refused(void **state) {
     const char *line, *why;
   } cases[] = {
       {"", "the commands are run, init"},
-      {"stats", "the commands are run, init, check, status, dead, retry, discard"},
+      {"stats", "the commands are run, init, check, status, dead, retry, discard, replay"},
       {SECRET, "the commands are run, init"},
       {"--lanes 3 run", "the commands are run, init"},
       {"Run", "the commands are run, init"},
@@ -294,6 +294,39 @@ static void lists_grow(void **state) {
   assert_refused("discard --reason=", "--reason takes a text that is not empty");
 }
 
+/* The relay's variable must not send a replay into the relay's streams. */
+static void replay_has_a_stream_of_its_own(void **state) {
+  (void)state;
+  struct cfg cfg;
+  assert_int_equal(setenv("OUTBOXD_STREAM", "mine:{%l}", 1), 0);
+  parse_well("replay --all", &cfg);
+  assert_int_equal(cfg.command, CFG_REPLAY);
+  assert_string_equal(cfg.replay_stream, "replay:{%l}");
+  assert_int_equal(cfg.rate_n, 1000);
+  assert_null(cfg.from);
+  assert_null(cfg.after_id);
+  options_free(&cfg);
+  assert_int_equal(setenv("OUTBOXD_REPLAY_STREAM", "again:{%l}", 1), 0);
+  parse_well("replay --all", &cfg);
+  assert_string_equal(cfg.replay_stream, "again:{%l}");
+  options_free(&cfg);
+  parse_well("replay --stream third:{%l} --from 2026-01-31 --rate 0", &cfg);
+  assert_string_equal(cfg.replay_stream, "third:{%l}");
+  assert_string_equal(cfg.from, "2026-01-31");
+  assert_int_equal(cfg.rate_n, 0);
+  options_free(&cfg);
+  parse_well("run", &cfg);
+  assert_string_equal(cfg.stream, "mine:{%l}");
+  options_free(&cfg);
+  parse_well("run --stream=other:{%l}", &cfg);
+  assert_string_equal(cfg.stream, "other:{%l}");
+  options_free(&cfg);
+  assert_int_equal(unsetenv("OUTBOXD_REPLAY_STREAM"), 0);
+  assert_refused("init --stream x:{%l}", "--stream is not an option of init");
+  assert_refused("run --rate 3", "--rate is not an option of run");
+  assert_refused("replay --rate -1", "--rate takes a whole number from 0 to 1000000");
+}
+
 static void flags_in_the_environment_take_words(void **state) {
   (void)state;
   static const struct {
@@ -385,6 +418,16 @@ static void check_takes_what_run_takes(void **state) {
   assert_int_equal(parse("run --json", &cfg, &err), -1);
 }
 
+/* Does the command take another row of the same name? */
+static bool shares_its_name(const struct option_row *row, enum cfg_command command) {
+  for (const struct option_row *other = options_table(); other->name != NULL; other++) {
+    if (other != row && strcmp(other->name, row->name) == 0 && options_takes(other, command)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static void help_mentions_every_row_of_its_command(void **state) {
   (void)state;
   for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
@@ -394,9 +437,15 @@ static void help_mentions_every_row_of_its_command(void **state) {
       char variable[64];
       (void)snprintf(option, sizeof option, "\n  --%s%s%s\n", row->name, row->argument != NULL ? " " : "",
                      row->argument != NULL ? row->argument : "");
-      env_name(row->name, variable, sizeof variable);
+      if (row->own_env != NULL) {
+        (void)snprintf(variable, sizeof variable, "%s", row->own_env);
+      } else {
+        env_name(row->name, variable, sizeof variable);
+      }
       if ((row->commands & (1u << command->command)) == 0) {
-        assert_lacks(text, option);
+        if (!shares_its_name(row, command->command)) {
+          assert_lacks(text, option);
+        }
         continue;
       }
       assert_contains(text, option);
@@ -431,7 +480,11 @@ static void the_table_is_sound(void **state) {
     assert_int_equal(row->argument == NULL, row->type == OPTION_FLAG);
     assert_int_equal(row->choices != NULL, row->type == OPTION_CHOICE);
     for (const struct option_row *other = options_table(); other != row; other++) {
-      assert_string_not_equal(row->name, other->name);
+      if (strcmp(row->name, other->name) == 0) {
+        /* Of no command both, and not the same variable. */
+        assert_int_equal(row->commands & other->commands, 0);
+        assert_non_null(row->own_env);
+      }
       assert_true(row->offset != other->offset);
     }
   }
@@ -449,6 +502,7 @@ int main(void) {
       TEST(limits_are_inclusive),
       TEST(environment_fills_what_argv_leaves),
       TEST(lists_grow),
+      TEST(replay_has_a_stream_of_its_own),
       TEST(flags_in_the_environment_take_words),
       TEST(urls_fall_back_to_the_usual_names),
       TEST(errors_name_the_variable),
