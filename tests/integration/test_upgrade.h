@@ -74,4 +74,9 @@ static inline void run_script(const char *table, const char *option, int expecte
   REQUIRE(strstr(said(&run), says) != NULL, "it does not say \"%s\": %s", says, said(&run));
 }
 
+static inline void drain(const char *table) {
+  struct relay *relay = relay_start(stack, ARGS("run", "--until-empty", "--table", table));
+  REQUIRE(relay_wait(relay, WAIT_MS) == 0, "the relay fails");
+}
+
 #endif
