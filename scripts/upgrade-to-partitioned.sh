@@ -118,7 +118,7 @@ check() {
   obstacles=$(query -f "$here/upgrade-to-partitioned-check.sql") || fail "the catalog cannot be read, see above"
   if [ -n "$obstacles" ]; then
     echo "upgrade-to-partitioned: $full cannot be made partitioned yet; nothing has been changed:" >&2
-    sed 's/^/  /' <<<"$obstacles" >&2
+    echo "  ${obstacles//$'\n'/$'\n'  }" >&2
     exit 1
   fi
   find_outboxd

@@ -384,9 +384,10 @@ static enum lease_event check_table(const struct lease *lease, const PGresult *r
   if (oid == 0 || oid == lease->table->oid) {
     return LEASE_EV_FLEET; /* without any table the claims say so */
   }
-  (void)err_set(err, ERR_FATAL, "table_replaced",
-                "another table is called %s now (oid %u, it was %u): start the relay again, so that it reads the new one",
-                lease->table->name, oid, lease->table->oid);
+  (void)err_set(
+      err, ERR_FATAL, "table_replaced",
+      "another table is called %s now (oid %u, it was %u): start the relay again, so that it reads the new one",
+      lease->table->name, oid, lease->table->oid);
   return LEASE_EV_REPLACED;
 }
 
