@@ -60,16 +60,22 @@ done
 [[ $wait =~ ^[0-9]+$ ]] || usage "--wait takes a number of seconds, not \"$wait\""
 
 export PGAPPNAME=upgrade-to-partitioned
-options=${PGOPTIONS:-}
-export PGOPTIONS="$options -c timezone=UTC -c datestyle=ISO -c lock_timeout=$lock_wait -c statement_timeout=0 -c client_min_messages=warning"
 psql=(psql -qXAt -v ON_ERROR_STOP=1 -v VERBOSITY=verbose)
 [ -z "$database" ] || psql+=(-d "$database")
 
-query() { "${psql[@]}" -v "table=${full:-$table}" -v "bound=${bound:-}" "$@"; }
+# What every session begins with, whatever the role or the conninfo sets.
+session="SET timezone = 'UTC'; SET datestyle = 'ISO'; SET lock_timeout = '$lock_wait'; SET statement_timeout = 0; SET client_min_messages = 'warning'"
+
+# Runs a file of statements ("-" for standard input), with further arguments of psql.
+query() {
+  local file=$1
+  shift
+  "${psql[@]}" -v "table=${full:-$table}" -v "bound=${bound:-}" -c "$session" "$@" -f "$file"
+}
 
 read_state() {
   local row
-  row=$(query -F '|' -f "$here/upgrade-to-partitioned-state.sql") || fail "PostgreSQL cannot be asked, see above"
+  row=$(query "$here/upgrade-to-partitioned-state.sql" -F '|') || fail "PostgreSQL cannot be asked, see above"
   [ -n "$row" ] || fail "there is no table $table in this database (or not in the search_path)"
   IFS='|' read -r state oid lock_key schema name plain_name bound <<<"$row"
   full="$schema.$name"
@@ -81,7 +87,7 @@ deadline=$((SECONDS + wait))
 apply() {
   local what=$1 script out
   script=$(cat)
-  while ! out=$(query <<<"$script" 2>&1); do
+  while ! out=$(query - <<<"$script" 2>&1); do
     case $out in
     *'ERROR:  55P03:'* | *'ERROR:  57014:'* | *'ERROR:  40P01:'*) ;;
     *) fail "$what: $out" ;;
@@ -115,7 +121,7 @@ find_outboxd() {
 
 check() {
   local obstacles
-  obstacles=$(query -f "$here/upgrade-to-partitioned-check.sql") || fail "the catalog cannot be read, see above"
+  obstacles=$(query "$here/upgrade-to-partitioned-check.sql") || fail "the catalog cannot be read, see above"
   if [ -n "$obstacles" ]; then
     echo "upgrade-to-partitioned: $full cannot be made partitioned yet; nothing has been changed:" >&2
     echo "  ${obstacles//$'\n'/$'\n'  }" >&2
@@ -127,7 +133,7 @@ check() {
 # The bound: midnight UTC, a day from now at least, and above every row.  Reads all of the table once.
 choose_bound() {
   local facts n_null is_far
-  facts=$(query -F '|' <<<"SELECT count(*) FILTER (WHERE m.created_at IS NULL),
+  facts=$(query - -F '|' <<<"SELECT count(*) FILTER (WHERE m.created_at IS NULL),
     coalesce(max(m.created_at)::timestamptz > now() + interval '31 days', false),
     to_char(greatest(date_trunc('day', now()) + interval '2 days', date_trunc('day', max(m.created_at)::timestamptz) + interval '1 day'),
             'YYYY-MM-DD HH24:MI:SS+00')
@@ -161,7 +167,7 @@ relays="FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname =
 
 wait_for_relays() {
   local n said=
-  while n=$(query <<<"SELECT count(DISTINCT l.pid) $relays AND l.classid = $oid") && [ "$n" != 0 ]; do
+  while n=$(query - <<<"SELECT count(DISTINCT l.pid) $relays AND l.classid = $oid") && [ "$n" != 0 ]; do
     if [ -z "$said" ]; then
       say "stop all relays of this table now (systemctl stop 'outboxd*'): the tables are exchanged as soon as the last one has ended ($n sessions)"
       said=1
@@ -199,7 +205,7 @@ exchange_statement() {
     cat "$here/upgrade-to-partitioned-exchange.sql"
     echo '\gexec'
   else
-    query -f "$here/upgrade-to-partitioned-exchange.sql"
+    query "$here/upgrade-to-partitioned-exchange.sql"
     echo ";"
   fi
 }
@@ -213,7 +219,7 @@ make_partitions() {
     return
   fi
   say "$what"
-  PGOPTIONS=$options "$outboxd" "${args[@]}" ||
+  "$outboxd" "${args[@]}" ||
     fail "outboxd init has failed, see above: mend it and run this again before $bound; there is one partition only from then on"
 }
 
