@@ -169,6 +169,15 @@ static void advance(struct coordinator *c, int64_t now_us) {
 
 /* -------------------------------------------------------------------------------------------------- sessions */
 
+/* What can never work: the first such error is what the process ends with, once nothing is in flight. */
+static void give_up(struct coordinator *c, const struct err *err) {
+  if (c->fatal.class == ERR_NONE) {
+    c->fatal = *err;
+  }
+  c->is_ending = true;
+  c->exit_status = 1;
+}
+
 static void keep_dead(struct coordinator *c, int64_t now_us) {
   const struct dead_key *dead = NULL;
   struct err err = ERR_INIT;
@@ -223,6 +232,9 @@ static void on_lease(struct coordinator *c, enum lease_event event, const struct
   case LEASE_EV_LEFT:
     c->is_left_asked = false;
     c->is_ending = c->is_ending || !lease_is_anything_left(c->lease);
+    return;
+  case LEASE_EV_REPLACED:
+    give_up(c, err);
     return;
   case LEASE_EV_LOST:
     c->lease_retry_us = now_us + backoff_next_us(&c->lease_backoff);
@@ -369,11 +381,7 @@ static void take_notes(struct coordinator *c, int64_t now_us) {
       lanes_on_note(c, note, now_us);
       break;
     case NOTE_FATAL:
-      if (c->fatal.class == ERR_NONE) {
-        c->fatal = note->err;
-      }
-      c->is_ending = true;
-      c->exit_status = 1;
+      give_up(c, &note->err);
       break;
     }
     free(note);

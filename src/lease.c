@@ -138,11 +138,16 @@ static int request(struct lease *lease, const struct pg_step *steps, int n, int6
   return 0;
 }
 
-static int ask(struct lease *lease, enum question question, const struct pg_step *step, int64_t now_us,
-               struct err *err) {
+static int ask_steps(struct lease *lease, enum question question, const struct pg_step *steps, int n, int64_t now_us,
+                     struct err *err) {
   lease->question = question;
   set_state(lease, LEASE_ASKED);
-  return request(lease, step, 1, now_us, err);
+  return request(lease, steps, n, now_us, err);
+}
+
+static int ask(struct lease *lease, enum question question, const struct pg_step *step, int64_t now_us,
+               struct err *err) {
+  return ask_steps(lease, question, step, 1, now_us, err);
 }
 
 static int set_up(struct lease *lease, int64_t now_us, struct err *err) {
@@ -166,8 +171,12 @@ int lease_ask_fleet(struct lease *lease, int64_t now_us, struct err *err) {
   (void)snprintf(last, sizeof last, "%d", LOCKS_GATE + lease->cfg->lanes_n - 1);
   (void)snprintf(member, sizeof member, "%d", LOCKS_MEMBER);
   const char *values[] = {lease->table_oid, first, last, member};
-  const struct pg_step step = {.kind = PG_QUERY, .sql = embed_lane_locks_sql, .params_n = 4, .values = values};
-  return ask(lease, ASK_FLEET, &step, now_us, err);
+  const char *name[] = {lease->table->name};
+  const struct pg_step steps[] = {
+      {.kind = PG_QUERY, .sql = embed_lane_locks_sql, .params_n = 4, .values = values},
+      {.kind = PG_QUERY, .sql = embed_table_oid_sql, .params_n = 1, .values = name},
+  };
+  return ask_steps(lease, ASK_FLEET, steps, 2, now_us, err);
 }
 
 static int append_lanes(struct lease *lease, const bool *lanes, struct err *err) {
@@ -369,7 +378,21 @@ static int read_dead(struct lease *lease, const PGresult *rows, struct err *err)
   return 0;
 }
 
-static enum lease_event on_answer(struct lease *lease, const PGresult *rows, int64_t now_us, struct err *err) {
+/* Locks go by the table's oid, statements by its name.  Under another oid other processes may own the lanes, unseen. */
+static enum lease_event check_table(const struct lease *lease, const PGresult *row, struct err *err) {
+  uint32_t oid = (uint32_t)strtoul(PQgetvalue(row, 0, 0), NULL, 10);
+  if (oid == 0 || oid == lease->table->oid) {
+    return LEASE_EV_FLEET; /* without any table the claims say so */
+  }
+  (void)err_set(
+      err, ERR_FATAL, "table_replaced",
+      "another table is called %s now (oid %u, it was %u): start the relay again, so that it reads the new one",
+      lease->table->name, oid, lease->table->oid);
+  return LEASE_EV_REPLACED;
+}
+
+static enum lease_event on_answer(struct lease *lease, const struct pg_reply *reply, int64_t now_us, struct err *err) {
+  const PGresult *rows = reply->results[0];
   switch (lease->question) {
   case ASK_NOTHING:
     return LEASE_EV_NONE;
@@ -383,7 +406,7 @@ static enum lease_event on_answer(struct lease *lease, const PGresult *rows, int
     return LEASE_EV_LISTENING;
   case ASK_FLEET:
     read_fleet(lease, rows);
-    return LEASE_EV_FLEET;
+    return check_table(lease, reply->results[1], err);
   case ASK_TAKE:
     read_taken(lease, rows, true);
     return LEASE_EV_TAKEN;
@@ -421,8 +444,15 @@ static enum lease_event on_reply(struct lease *lease, int64_t now_us, struct err
     lease_close(lease);
     return LEASE_EV_LOST;
   }
+  if (is_set_up && PQgetvalue(reply->results[2], 0, 0)[0] != 't') {
+    (void)err_set(err, ERR_RETRY, "fleet_closed",
+                  "no relay may join for the moment: somebody changes table %s and holds its membership lock",
+                  lease->table->name);
+    lease_close(lease);
+    return LEASE_EV_LOST;
+  }
   set_state(lease, LEASE_READY);
-  return is_set_up ? LEASE_EV_READY : on_answer(lease, reply->results[0], now_us, err);
+  return is_set_up ? LEASE_EV_READY : on_answer(lease, reply, now_us, err);
 }
 
 enum lease_event lease_drive(struct lease *lease, int64_t now_us, struct err *err) {

@@ -37,6 +37,7 @@ enum lease_event {
   LEASE_EV_DEAD,      /* lease_ask_dead is answered: lease_dead_keys */
   LEASE_EV_LISTENING, /* the table has the trigger of `outboxd init --notify`; this session hears of its inserts */
   LEASE_EV_LEFT,      /* lease_ask_left is answered: lease_is_anything_left */
+  LEASE_EV_REPLACED,  /* the table's name now belongs to another table; *err is ERR_FATAL and says so */
   LEASE_EV_LOST       /* the session is gone, and with it gates and membership; *err says why */
 };
 
