@@ -45,8 +45,8 @@ static void tell_progress(void *arg) {
       (void)snprintf(what, sizeof what, "index on %.60s: %.60s", building->table, building->phase);
       progress_go_on(&building->progress, what, clock_now_us());
     }
-    done_n = strtoll(PQgetvalue(row, 0, 1), NULL, 10);
-    total_n = strtoll(PQgetvalue(row, 0, 2), NULL, 10);
+    done_n = pg_parse_int64(row, 0, 1);
+    total_n = pg_parse_int64(row, 0, 2);
   }
   progress_note(&building->progress, done_n, total_n > 0 ? total_n : PROGRESS_UNKNOWN, clock_now_us());
 }

@@ -126,7 +126,7 @@ static void tell(const struct replay *replay) {
   }
   tell_left_out(replay->discarded_n, "discarded", &separator);
   tell_left_out(replay->unnamed_n, "without message_id, which the relay never publishes", &separator);
-  tell_left_out(replay->gone_n, "gone from their place meanwhile (dropped, deleted or changed)", &separator);
+  tell_left_out(replay->gone_n, "gone meanwhile (dropped, deleted, or no longer published)", &separator);
   if (strcmp(separator, ", ") == 0) {
     (void)fputc('\n', stdout);
   }
@@ -212,6 +212,8 @@ static void fini(struct replay *replay) {
   free(replay->items);
   free(replay->page);
   free(replay->page_in_span);
+  free(replay->moved);
+  free(replay->moved_in_span);
   free(replay->range);
   template_free(replay->template);
   url_fini(&replay->url);

@@ -51,6 +51,8 @@ struct replay {
   bool has_headers;
   char *page;           /* SQL, looking into all partitions */
   char *page_in_span;   /* SQL, only into those that created_at leads to */
+  char *moved;          /* SQL: rows of a page that are elsewhere now, likewise */
+  char *moved_in_span;
   PGresult *keys;       /* of the cursor's last FETCH */
   int key;              /* the next of them */
   struct buf params[4]; /* of the page */
@@ -70,7 +72,7 @@ struct replay {
   int64_t published_n;
   int64_t discarded_n;
   int64_t unnamed_n;     /* no message_id: the relay has never published it */
-  int64_t gone_n;        /* no longer in its place: dropped with its partition, deleted, given back */
+  int64_t gone_n;        /* no longer there: dropped with its partition, deleted, given back */
   int64_t pending_n;     /* not of the total */
   int64_t first_id;      /* of those published; means nothing while there is none */
   int64_t last_id;       /* everything up to it was confirmed */

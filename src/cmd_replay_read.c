@@ -67,6 +67,12 @@ static int expand_pages(struct replay *replay, struct err *err) {
   if (rc == 0) {
     rc = expand(replay, embed_replay_page_sql, span, &replay->page_in_span, err);
   }
+  if (rc == 0) {
+    rc = expand(replay, embed_replay_moved_sql, "", &replay->moved, err);
+  }
+  if (rc == 0) {
+    rc = expand(replay, embed_replay_moved_sql, span, &replay->moved_in_span, err);
+  }
   free(span);
   return rc;
 }
@@ -138,7 +144,7 @@ int replay_find(struct replay *replay, struct err *err) {
   }
   const struct pg_reply *reply = pg_reply(replay->pg);
   replay->total_n = strtoll(PQcmdTuples(reply->results[0]), NULL, 10);
-  replay->pending_n = strtoll(PQgetvalue(reply->results[2], 0, 0), NULL, 10);
+  replay->pending_n = pg_parse_int64(reply->results[2], 0, 0);
   rc = 0;
 out:
   free(keys);
@@ -239,25 +245,49 @@ static int take_keys(struct replay *replay, int *n, bool *has_times, struct err 
   return 0;
 }
 
-static int read_page(struct replay *replay, int keys_n, bool has_times, struct batch **out, struct err *err) {
+/* A statement about the page whose keys are in the parameters. */
+static int ask(struct replay *replay, const char *sql, bool has_times, bool is_binary, struct err *err) {
   const char *values[PAGE_PARAMS_N];
   for (int i = 0; i < PAGE_PARAMS_N; i++) {
     values[i] = replay->params[i].data;
   }
   const struct pg_step step = {.kind = PG_QUERY,
-                               .sql = has_times ? replay->page_in_span : replay->page,
+                               .sql = sql,
                                .params_n = has_times ? PAGE_PARAMS_N : PAGE_TIMES,
                                .values = values,
-                               .is_binary_result = true};
+                               .is_binary_result = is_binary};
   if (pg_call(replay->pg, &step, 1, SEARCH_MS, replay->stop, err) != 0) {
     return strcmp(err->code, "stopped") == 0 ? -1 : err_wrap(err, "cannot read on in table %s", replay->cfg->table);
+  }
+  return 0;
+}
+
+/* Rows that are gone are left out; rows that are elsewhere now have to be found again, which only a new search does. */
+static int check_moved(struct replay *replay, bool has_times, struct err *err) {
+  if (ask(replay, has_times ? replay->moved_in_span : replay->moved, has_times, false, err) != 0) {
+    return -1;
+  }
+  int64_t moved_n = pg_parse_int64(pg_reply(replay->pg)->results[0], 0, 0);
+  if (moved_n > 0) {
+    return err_set(err, ERR_FATAL, "moved",
+                   "%lld of the next messages are no longer where they were found: an UPDATE, VACUUM FULL or CLUSTER of "
+                   "table %s has moved them meanwhile",
+                   (long long)moved_n, replay->cfg->table);
+  }
+  return 0;
+}
+
+static int read_page(struct replay *replay, int keys_n, bool has_times, struct batch **out, struct err *err) {
+  if (ask(replay, has_times ? replay->page_in_span : replay->page, has_times, true, err) != 0) {
+    return -1;
   }
   PGresult *result = pg_take_result(replay->pg, 0);
   if (batch_new(&result, replay->cfg->lanes_n, out, err) != 0) {
     return -1;
   }
-  replay->gone_n += keys_n - (*out)->n;
-  return 0;
+  int gone_n = keys_n - (*out)->n;
+  replay->gone_n += gone_n;
+  return gone_n > 0 ? check_moved(replay, has_times, err) : 0;
 }
 
 int replay_read(struct replay *replay, struct batch **out, struct err *err) {

@@ -31,10 +31,7 @@ void replay_note(struct replay *replay) {
 /* Where relays keep what their fleet runs with: beside their streams. */
 static int check_record(struct replay *replay, struct err *err) {
   const struct redis_reply *reply = redis_pipeline_reply(replay->pipeline, 0);
-  size_t bytes = 0;
-  const char *text = redis_reply_text(reply, &bytes);
-  if (redis_reply_kind(reply) == REDIS_ERROR) {
-    (void)redis_error_classify(text, bytes, err);
+  if (redis_reply_is_error(reply, NULL, err)) {
     err->class = ERR_FATAL;
     return err_wrap(
         err,
@@ -176,7 +173,7 @@ static void confirm(struct replay *replay, int first, int n) {
 static int tell_refused(const struct replay *replay, int at, const struct redis_reply *error, struct err *err) {
   size_t bytes = 0;
   size_t stream_bytes = 0;
-  const char *text = redis_reply_text(error, &bytes);
+  const char *text = redis_reply_text(error, &bytes); /* a string: the script's word for what XADD said */
   const char *stream = keyset_get(&replay->streams, replay->items[at].stream, &stream_bytes);
   (void)redis_error_classify(text, bytes, err);
   return err_wrap(err, "Redis refuses message %lld for stream %.*s", (long long)replay->items[at].msg->id,
@@ -185,10 +182,7 @@ static int tell_refused(const struct replay *replay, int at, const struct redis_
 
 static int read_reply(struct replay *replay, int first, int n, struct err *err) {
   const struct redis_reply *reply = redis_pipeline_reply(replay->pipeline, 0);
-  if (redis_reply_kind(reply) == REDIS_ERROR) {
-    size_t bytes = 0;
-    const char *text = redis_reply_text(reply, &bytes);
-    (void)redis_error_classify(text, bytes, err);
+  if (redis_reply_is_error(reply, NULL, err)) {
     return err_wrap(err, "Redis refuses the messages from %lld on", (long long)replay->items[first].msg->id);
   }
   int64_t added_n = redis_reply_n(reply) > 0 ? redis_reply_int(redis_reply_at(reply, 0)) : -1;

@@ -66,7 +66,7 @@ static void count(struct relay_progress *progress) {
   }
   if (pgtick_call(progress->pg, &step, 1, progress->cfg->session_timeout_ms, progress->quit, DRAW_MS, draw, progress,
                   &ignored) == 0) {
-    progress->total_n = before_n + strtoll(PQgetvalue(pg_reply(progress->pg)->results[0], 0, 0), NULL, 10);
+    progress->total_n = before_n + pg_parse_int64(pg_reply(progress->pg)->results[0], 0, 0);
   }
   pg_close(progress->pg); /* seldom enough */
 }

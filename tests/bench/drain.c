@@ -100,14 +100,15 @@ static struct relay *start(const struct bench *bench, const char *const *more_ar
   return relay_start(bench->stack, args);
 }
 
-/* Until it ends, or its time is over, which begins with the first entry in a stream; returns its memory at most. */
+/* Until it ends, or its time is over, which begins with the first entry in a stream; returns its memory at most.  VmHWM only grows, so its last value
+ * counts: the first may have been read before the new process was the relay, and tell of this one. */
 static int64_t watch(struct bench *bench, struct relay *relay, int64_t window_ms) {
   int64_t end_ms = wait_now_ms() + wait_scaled_ms(DRAIN_MS);
   int64_t peak_kib = 0;
   bool has_begun = window_ms == 0;
   while (relay_is_running(relay) && wait_now_ms() < end_ms) {
     int64_t kib = usage_memory_kib(relay_pid(relay), "VmHWM");
-    peak_kib = kib > peak_kib ? kib : peak_kib;
+    peak_kib = kib > 0 ? kib : peak_kib;
     if (!has_begun && bench_entries(bench) > 0) {
       has_begun = true;
       end_ms = wait_now_ms() + window_ms;

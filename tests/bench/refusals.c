@@ -24,7 +24,7 @@
 #define LOAD_MS 120000
 #define WAITING_N 50000
 #define MESSAGES_N 200000
-#define WAITING_ATTEMPTS 4 /* refused so often, the next retry is 8 s away */
+#define WAITING_ATTEMPTS 5 /* refused so often, the next retry is 8 to 16 s away: the burst is over before */
 
 static void refuse(struct bench *bench) {
   redisReply *reply = redisCommand(bench->redis, "RENAME " STREAM " " KEPT); /* there may be none yet */

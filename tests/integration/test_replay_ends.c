@@ -113,29 +113,65 @@ static void test_a_reply_that_does_not_come(void **state) {
   PQfinish(conn);
 }
 
-/* Rows that go while it runs (retention, a person) are not published, and counted. */
-static void test_rows_that_go_meanwhile(void **state) {
-  (void)state;
-  PGconn *conn = db_open(stack->conninfo);
-  redisContext *redis = rds_open(stack->redis_url);
+/* A replay of 120 messages, stopped while less than 60 are published; caller: relay_signal SIGCONT. */
+static struct relay *start_and_hold(PGconn *conn, redisContext *redis) {
   fill_published(conn, TABLE_PLAIN, 120, 20, 1000);
   /* 64 KiB are about 30 of these messages. */
   struct relay *replay = start_replay(ARGS("replay", "--all", "--rate", "20", "--max-batch-bytes", "64KiB"));
   WAIT_FOR(COMMAND_MS, entries_n(redis, "replay:") >= 1, "nothing is published");
   relay_signal(replay, SIGSTOP);
-  REQUIRE(entries_n(redis, "replay:") < 60, "it was too late to delete something");
-  db_exec(conn, "DELETE FROM " TABLE " WHERE id > 100; UPDATE " TABLE " SET attempts = 1 WHERE id = 99");
+  REQUIRE(entries_n(redis, "replay:") < 60, "it was too late to change something");
+  return replay;
+}
+
+/* Rows that go while it runs (retention, a person) are not published, and counted. */
+static void test_rows_that_go_meanwhile(void **state) {
+  (void)state;
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  struct relay *replay = start_and_hold(conn, redis);
+  db_exec(conn, "DELETE FROM " TABLE " WHERE id > 100; UPDATE " TABLE " SET published_at = NULL WHERE id = 99");
   db_exec(conn, "VACUUM " TABLE);
   relay_signal(replay, SIGCONT);
   assert_int_equal(relay_wait(replay, COMMAND_MS), 0);
   char *out = relay_stdout(replay);
-  REQUIRE(strstr(out, "99 messages published once more") != NULL &&
-              strstr(out, "left out: 21 gone from their place meanwhile") != NULL,
+  REQUIRE(strstr(out, "99 messages published once more") != NULL && strstr(out, "left out: 21 gone meanwhile") != NULL,
           "it said: %s", out);
   assert_int_equal(entries_n(redis, "replay:"), 99);
   free(out);
   redisFree(redis);
   PQfinish(conn);
+}
+
+/* Rows that are moved while it runs are not taken for gone: it ends, and goes on with a new search. */
+static void moved_by(const char *statement) {
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  struct relay *replay = start_and_hold(conn, redis);
+  db_exec(conn, "DELETE FROM " TABLE " WHERE id = 1");
+  db_exec(conn, "%s", statement);
+  relay_signal(replay, SIGCONT);
+  assert_int_equal(relay_wait(replay, COMMAND_MS), 1);
+  char *said = relay_text(replay);
+  char after[32];
+  snprintf(after, sizeof after, "%lld", after_id_of(said));
+  REQUIRE(strstr(said, "no longer where they were found") != NULL && strtoll(after, NULL, 10) == entries_n(redis, "replay:"),
+          "it said: %s", said);
+  free(said);
+  SAYS(0, "published once more", "replay", "--all", "--rate", "0", "--after-id", after);
+  assert_int_equal(entries_n(redis, "replay:"), 120);
+  redisFree(redis);
+  PQfinish(conn);
+}
+
+static void test_rows_moved_by_vacuum_full(void **state) {
+  (void)state;
+  moved_by("VACUUM FULL " TABLE);
+}
+
+static void test_a_row_moved_by_an_update(void **state) {
+  (void)state;
+  moved_by("UPDATE " TABLE " SET attempts = 1 WHERE id = 110");
 }
 
 /* PostgreSQL dies in the middle. */
@@ -198,7 +234,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_a_signal_and_going_on),      HARNESS_TEST(test_redis_full),
       HARNESS_TEST(test_a_refused_message_stops_it), HARNESS_TEST(test_a_reply_that_does_not_come),
-      HARNESS_TEST(test_rows_that_go_meanwhile),     HARNESS_TEST(test_postgres_killed),
+      HARNESS_TEST(test_rows_that_go_meanwhile),     HARNESS_TEST(test_rows_moved_by_vacuum_full),
+      HARNESS_TEST(test_a_row_moved_by_an_update),   HARNESS_TEST(test_postgres_killed),
       HARNESS_TEST(test_beside_a_loaded_fleet),
   };
   return HARNESS_RUN(tests, &stack, NULL);
