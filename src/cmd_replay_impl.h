@@ -49,9 +49,9 @@ struct replay {
   struct pg *pg;
   char quoted[SCHEMA_FULL_NAME_BYTES]; /* the table's name for SQL */
   bool has_headers;
-  char *page;           /* SQL, looking into all partitions */
-  char *page_in_span;   /* SQL, only into those that created_at leads to */
-  char *moved;          /* SQL: rows of a page that are elsewhere now, likewise */
+  char *page;         /* SQL, looking into all partitions */
+  char *page_in_span; /* SQL, only into those that created_at leads to */
+  char *moved;        /* SQL: rows of a page that are elsewhere now, likewise */
   char *moved_in_span;
   PGresult *keys;       /* of the cursor's last FETCH */
   int key;              /* the next of them */

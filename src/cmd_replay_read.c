@@ -269,10 +269,11 @@ static int check_moved(struct replay *replay, bool has_times, struct err *err) {
   }
   int64_t moved_n = pg_parse_int64(pg_reply(replay->pg)->results[0], 0, 0);
   if (moved_n > 0) {
-    return err_set(err, ERR_FATAL, "moved",
-                   "%lld of the next messages are no longer where they were found: an UPDATE, VACUUM FULL or CLUSTER of "
-                   "table %s has moved them meanwhile",
-                   (long long)moved_n, replay->cfg->table);
+    return err_set(
+        err, ERR_FATAL, "moved",
+        "%lld of the next messages are no longer where they were found: an UPDATE, VACUUM FULL or CLUSTER of "
+        "table %s has moved them meanwhile",
+        (long long)moved_n, replay->cfg->table);
   }
   return 0;
 }

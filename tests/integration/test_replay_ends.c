@@ -155,7 +155,8 @@ static void moved_by(const char *statement) {
   char *said = relay_text(replay);
   char after[32];
   snprintf(after, sizeof after, "%lld", after_id_of(said));
-  REQUIRE(strstr(said, "no longer where they were found") != NULL && strtoll(after, NULL, 10) == entries_n(redis, "replay:"),
+  REQUIRE(strstr(said, "no longer where they were found") != NULL &&
+              strtoll(after, NULL, 10) == entries_n(redis, "replay:"),
           "it said: %s", said);
   free(said);
   SAYS(0, "published once more", "replay", "--all", "--rate", "0", "--after-id", after);
