@@ -31,10 +31,15 @@ has "stack named (-z noexecstack)" "$segments" 'GNU_STACK'
 lacks "no memory both writable and executable" "$segments" ' RWE '
 lacks "no RPATH" "$dynamic" '\((RPATH|RUNPATH)\)'
 has "stack protector (-fstack-protector-strong)" "$symbols" '__stack_chk_fail'
-has "checked string functions (-D_FORTIFY_SOURCE=2)" "$symbols" '__[a-z]+_chk'
+has "checked string functions (-D_FORTIFY_SOURCE=2)" "$symbols" '__[a-z]+_chk@'
 case $(uname -m) in
-# Looked for in the code: the linker leaves the note out when libc's own start files have none, as Debian's.
-x86_64) has "control flow (-fcf-protection)" "$main" 'endbr64' ;;
+x86_64)
+  # Looked for in the code: the linker leaves the note out when libc's own start files have none, as Debian's.
+  has "control flow (-fcf-protection)" "$main" 'endbr64'
+  # A frame larger than a page is made page by page, each touched at once: gcc by "or", clang by "mov".
+  probes=$(objdump -d --no-show-raw-insn "$program" | grep -A1 -E 'sub +[$]0x1000,%rsp' || true)
+  has "stack touched page by page (-fstack-clash-protection)" "$probes" '(or|mov)[lq]? +[$]0x0,(0x[0-9a-f]+)?\(%rsp\)'
+  ;;
 esac
 
 if [ "$failures" -ne 0 ]; then

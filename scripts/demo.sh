@@ -3,6 +3,7 @@
 #
 # Environment: OUTBOXD_BIN, BUILD   what make built; without them it is built here first
 #              TEST_PG_BIN          directory of PostgreSQL's programs; the newest one found otherwise
+#              TEST_REDIS_SERVER    redis-server, or Valkey's; the one in PATH otherwise
 #              DEMO_SECONDS, DEMO_CLIENTS, DEMO_ACCOUNTS   20, 16, 5000
 #              KEEP=1               leave the directory with the logs
 # Exit status: 0 when every check holds.
@@ -102,7 +103,8 @@ if [ -z "$pg_bin" ]; then
   done
 fi
 [ -n "$pg_bin" ] || die "found no PostgreSQL server with pgbench; scripts/install-deps.sh test installs it"
-for program in redis-server redis-cli; do
+redis_server=${TEST_REDIS_SERVER:-redis-server}
+for program in "$redis_server" redis-cli; do
   command -v "$program" >/dev/null || die "found no $program; scripts/install-deps.sh test installs it"
 done
 
@@ -135,7 +137,7 @@ unset PGPASSWORD PGSERVICE PGSSLMODE DATABASE_URL REDIS_URL
 psql() { "$pg_bin/psql" -qAtX -v ON_ERROR_STOP=1 "$@"; }
 
 # No TCP port at all: a socket in the directory.  Every write is on disk before it is acknowledged.
-redis-server --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --appendonly yes --appendfsync always --save '' \
+"$redis_server" --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --appendonly yes --appendfsync always --save '' \
   --daemonize no --logfile "$dir/redis.log" >/dev/null &
 redis_pid=$!
 redis() { redis-cli -s "$dir/redis.sock" "$@"; }
@@ -144,8 +146,9 @@ for ((i = 0; i < 100; i++)); do
   sleep 0.05
 done
 [ "$(redis ping 2>/dev/null || true)" = PONG ] || die "Redis does not start: $(tail -n 1 "$dir/redis.log")"
-quiet "PostgreSQL $(psql -c 'SHOW server_version' | cut -d' ' -f1), Redis $(redis info server |
-  sed -n 's/^redis_version:\([0-9.]*\).*/\1/p'); both sync what they acknowledge to disk"
+quiet "PostgreSQL $(psql -c 'SHOW server_version' | cut -d' ' -f1), $(redis info server | awk -F '[:\r]' '
+  $1 == "redis_version" { name = "Redis " $2 } $1 == "valkey_version" { valkey = "Valkey " $2 }
+  END { print valkey == "" ? name : valkey }'); both sync what they acknowledge to disk"
 
 step "outboxd init makes the outbox table"
 export OUTBOXD_DATABASE='' OUTBOXD_REDIS="unix://$dir/redis.sock"
@@ -181,14 +184,14 @@ row() {
   last_ms=$now last_n=$n
 }
 alive() { kill -0 "$1" 2>/dev/null; }
-is_killed=0 is_back=0
+is_killed=0 is_back=0 killed_when='never: it needs more DEMO_SECONDS'
 while alive "$bench_pid"; do
   sleep 1
   elapsed=$((($(now_ms) - began_ms) / 1000))
-  if [ "$is_killed" -eq 0 ] && [ "$elapsed" -ge $((seconds / 2)) ]; then
+  if [ "$is_killed" -eq 0 ] && [ "$elapsed" -ge $((seconds / 2)) ] && alive "$bench_pid"; then
     kill -KILL "$relay_pid"
     wait "$relay_pid" 2>/dev/null || true
-    is_killed=1
+    is_killed=1 killed_when="in second $elapsed of $seconds"
     row "${red}<- kill -9${plain}"
   elif [ "$is_killed" -eq 1 ] && [ "$is_back" -eq 0 ] && [ "$elapsed" -ge $((seconds / 2 + 3)) ]; then
     row "${green}<- started again${plain}"
@@ -230,6 +233,7 @@ redis --raw EVAL "$(cat scripts/demo/streams.lua)" 0 'outbox:{*}:account:*' >"$d
 declare -A told=()
 for pair in $(psql -f scripts/demo/replay.sql <"$dir/streams.txt"); do told[${pair%%=*}]=${pair#*=}; done
 
+check "$(holds "$is_killed" -eq 1)" 'the relay was killed between two payments' "$killed_when"
 check "$(holds "$messages" -gt 0 -a "$messages" -eq "$entries" -a "$(found lost)" -eq 0 -a "$(found pending)" -eq 0)" \
   'every committed event is in Redis' "$(grouped "$entries") of $(grouped "$messages")"
 check "$(holds "$(found duplicate)" -eq 0)" 'each of them once' "$(found duplicate) duplicates"

@@ -52,8 +52,9 @@ static void start_other(const char *setting, const char *value) {
   (void)snprintf(dir, sizeof dir, "%s/other-%d", stack->dir, other_port.number);
   (void)snprintf(other_url, sizeof other_url, "redis://127.0.0.1:%d", other_port.number);
   REQUIRE(mkdir(dir, 0700) == 0, "cannot make %s", dir);
-  const char *const argv[] = {"redis-server", "--port",        port,     "--dir", dir,   "--save", "", "--appendonly",
-                              "yes",          "--appendfsync", "always", setting, value, NULL};
+  const char *const argv[] = {
+      stack_redis_server(), "--port", port,    "--dir", dir, "--save", "", "--appendonly", "yes",
+      "--appendfsync",      "always", setting, value,   NULL};
   proc_start(&other_redis, &(struct proc_spec){.name = "redis-server", .argv = argv});
   redisContext *redis = NULL;
   WAIT_FOR(30000, (redis = rds_try_open(other_url)) != NULL, "the other Redis does not come up");

@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "db.h"
@@ -340,6 +341,82 @@ static void test_pending_and_dead_are_counted(void **state) {
   end_scene(&scene);
 }
 
+/* -------------------------------------------------------------------------------------------------- as a command */
+
+/* Runs outbox-check of the same build on the scene's database and Redis (or other ones); its exit status, and all it said; caller frees. */
+static int run_command(const char *redis_url, const char *option, char **out) {
+  char program[STACK_PATH_BYTES * 2], path[STACK_PATH_BYTES + 32];
+  ssize_t n = readlink("/proc/self/exe", program, STACK_PATH_BYTES);
+  REQUIRE(n > 0 && n < STACK_PATH_BYTES, "where am I?");
+  program[n] = '\0';
+  for (int i = 0; i < 2; i++) {
+    *strrchr(program, '/') = '\0';
+  }
+  snprintf(program + strlen(program), STACK_PATH_BYTES, "/tools/outbox-check");
+  snprintf(path, sizeof path, "%s/outbox-check.out", stack->dir);
+  unlink(path);
+  int status = proc_run(&(struct proc_spec){.name = "outbox-check",
+                                            .argv = (const char *[]){program, "--database", stack->conninfo, "--redis",
+                                                                     redis_url, "--lanes", "4", option, NULL},
+                                            .stdout_path = path},
+                        60000);
+  FILE *file = fopen(path, "re");
+  size_t cap = 0;
+  *out = NULL;
+  REQUIRE(file != NULL, "it has said nothing");
+  if (getdelim(out, &cap, '\0', file) < 0) {
+    free(*out);
+    *out = strdup("");
+  }
+  fclose(file);
+  return status;
+}
+
+static int64_t number_in(const json_t *report, const char *name) {
+  const json_t *value = json_object_get(report, name);
+  REQUIRE(json_is_integer(value), "no number %s", name);
+  return json_integer_value(value);
+}
+
+/* Exit status, the messages' ids for people, the same counts for programs. */
+static void test_command_reports_damage(void **state) {
+  struct scene scene;
+  redisReply *page;
+  char *out;
+  (void)state;
+  make_good_scene(&scene);
+  REQUIRE(run_command(stack->redis_url, "--quiet", &out) == 0, "good streams are reported: %s", out);
+  REQUIRE(out[0] == '\0', "--quiet says: %s", out);
+  free(out);
+
+  /* One lost, one twice. */
+  const redisReply *lost = entry_at(&scene, STREAM, 5, &page), *twice = page->element[7];
+  rds_run(scene.redis, "XDEL %s %s", STREAM, lost->element[0]->str);
+  add_copy(&scene, STREAM, twice, "*", NULL, NULL);
+  REQUIRE(run_command(stack->redis_url, "--quiet", &out) == 1, "the exit status is not 1: %s", out);
+  REQUIRE(strstr(out, message_id_of(lost)) != NULL && strstr(out, message_id_of(twice)) != NULL &&
+              strstr(out, "lost") != NULL && strstr(out, "duplicate") != NULL,
+          "it does not name what is wrong: %s", out);
+  free(out);
+  REQUIRE(run_command(stack->redis_url, "--json", &out) == 1, "the exit status is not 1: %s", out);
+  json_t *report = json_loads(out, 0, NULL);
+  REQUIRE(report != NULL, "no JSON: %s", out);
+  assert_int_equal(number_in(report, "messages"), MESSAGES_N);
+  assert_int_equal(number_in(report, "entries"), MESSAGES_N);
+  assert_int_equal(number_in(report, "lost"), 1);
+  assert_int_equal(number_in(report, "duplicate"), 1);
+  assert_int_equal(number_in(report, "out_of_order"), 0);
+  assert_int_equal(number_in(report, "phantom"), 0);
+  json_decref(report);
+  free(out);
+
+  /* What cannot be checked is not called good, nor wrong. */
+  REQUIRE(run_command("redis://127.0.0.1:1", "--json", &out) == 2, "the exit status is not 2: %s", out);
+  free(out);
+  freeReplyObject(page);
+  end_scene(&scene);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_good_streams_pass),
@@ -355,6 +432,7 @@ int main(void) {
       HARNESS_TEST(test_wrong_field_names_and_order_are_found),
       HARNESS_TEST(test_wrong_stream_is_found),
       HARNESS_TEST(test_pending_and_dead_are_counted),
+      HARNESS_TEST(test_command_reports_damage),
   };
   return HARNESS_RUN(tests, &stack, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * A publisher's write that is cut after every possible number of bytes, in both directions, and torn into single bytes.
+ * A publisher's write that is cut after every possible number of bytes, in both directions, torn into single bytes, or trickling.
  *
  * The write is 50 messages on 4 lanes.  After each cut either the publisher goes on by itself (it sends again what was not answered), or
  * it ends on the spot and another one takes the lanes over.  Either way each message must be in its stream once, in order, and each journal must name
@@ -318,8 +318,54 @@ static void test_write_and_reply_in_single_bytes(void **state) {
   redisFree(sweep.redis);
 }
 
+/* ---- a byte now and then */
+
+#define TRICKLE_TIMEOUT_MS 800
+#define TRICKLE_MS 100 /* the 24 bytes of a reply take three times the deadline */
+
+/* The deadline is of the whole exchange: a reply of which a byte comes now and then, none of them late by itself, does not hold a lane up for
+ * longer.  What Redis has applied by then is found when the lane is taken again. */
+static void test_reply_that_trickles_is_not_waited_for(void **state) {
+  struct rig rig;
+  redisContext *redis = rds_open(stack->redis_url);
+  struct proxy *proxy = proxy_start(stack->redis_port.number);
+  char outcomes[16];
+  int lost_n = 0;
+  (void)state;
+  rig_init(&rig, stack->redis_url);
+  rig.cfg.redis_timeout_ms = TRICKLE_TIMEOUT_MS;
+  snprintf(rig.url_text, sizeof rig.url_text, "redis://127.0.0.1:%d", proxy_port(proxy));
+  rig_start(&rig);
+  (void)rig_retake(&rig, 0, false);
+  struct batch *batch = rig_simple_batch(&rig, 0, 1, 1, 1); /* Redis gets to know the script */
+  (void)rig_publish(&rig, batch, NULL);
+  rig_settle(&rig, &batch);
+  int64_t before = proxy_bytes(proxy, PROXY_TO_CLIENT);
+  proxy_set_trickle(proxy, PROXY_TO_CLIENT, TRICKLE_MS);
+  batch = rig_simple_batch(&rig, 0, 2, 1, 1);
+  REQUIRE(!rig_publish(&rig, batch, &lost_n), "fenced although nobody else writes");
+  assert_string_equal(rig_outcomes(batch, outcomes, sizeof outcomes), "w");
+  assert_int_equal(lost_n, 1);
+  REQUIRE(proxy_bytes(proxy, PROXY_TO_CLIENT) > before, "not a byte has come");
+  batch_unref(&batch);
+  assert_int_equal(rds_int(redis, "XLEN outbox:{0}"), 2);
+
+  proxy_set_trickle(proxy, PROXY_TO_CLIENT, 0);
+  (void)rig_retake(&rig, 0, false);
+  rig_next_epoch(&rig);
+  batch = rig_simple_batch(&rig, 0, 2, 2, 1);
+  REQUIRE(!rig_publish(&rig, batch, NULL), "fenced although nobody else writes");
+  assert_string_equal(rig_outcomes(batch, outcomes, sizeof outcomes), "pp");
+  assert_int_equal(rds_int(redis, "XLEN outbox:{0}"), 3);
+  rig_settle(&rig, &batch);
+  rig_stop(&rig);
+  proxy_stop(proxy);
+  redisFree(redis);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {HARNESS_TEST(test_write_and_reply_in_single_bytes),
+                                     HARNESS_TEST(test_reply_that_trickles_is_not_waited_for),
                                      HARNESS_TEST(test_write_cut_after_every_byte_and_sent_again),
                                      HARNESS_TEST(test_reply_cut_after_every_byte_and_asked_again),
                                      HARNESS_TEST(test_write_cut_after_every_byte_and_lanes_taken_over),

@@ -166,6 +166,12 @@ static void makes_a_table_that_takes_messages(void **state) {
                   "INSERT INTO processed_messages (message_id, consumer) SELECT message_id, 'mail' FROM outbox_messages"
                   " ON CONFLICT DO NOTHING"),
       0);
+  /* Each consumer has its own. */
+  assert_int_equal(
+      db_affected(
+          conn,
+          "INSERT INTO processed_messages (message_id, consumer) SELECT message_id, 'audit' FROM outbox_messages"),
+      2);
   PQfinish(conn);
 }
 

@@ -146,6 +146,54 @@ static void test_redis_frozen_for_a_minute(void **state) {
   redis_away(stack_redis_freeze, stack_redis_thaw);
 }
 
+/* ---- PostgreSQL away */
+
+#define PG_OUTAGE_MS 10000 /* times TEST_SCALE */
+#define PG_SESSION_TIMEOUT "2s"
+
+/* The relay has nothing to do but to try again: no busy loop, no flood of lines, and everything flows when the server is back. */
+static void postgres_away(void (*take)(struct stack *), void (*bring)(struct stack *)) {
+  PGconn *conn = db_open(stack->conninfo);
+  struct outage outage = {.length_ms = harness_scaled(PG_OUTAGE_MS)};
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  struct relay *relay = relay_start(stack, ARGS("run", "--session-timeout", PG_SESSION_TIMEOUT));
+  table_fill(conn, TABLE_PLAIN, TABLE, 1000, 50, 100);
+  wait_no_pending(conn, TABLE, 10, DRAIN_MS);
+  PQfinish(conn);
+  int64_t before_cpu_ms = proc_cpu_ms(relay_pid(relay)), before_n = lines_n(relay), began_ms = wait_now_ms();
+  take(stack);
+  wait_out(outage.length_ms);
+  outage.cpu_ms = proc_cpu_ms(relay_pid(relay)) - before_cpu_ms;
+  outage.lines_n = lines_n(relay) - before_n;
+  outage.length_ms = wait_now_ms() - began_ms;
+  REQUIRE(relay_is_running(relay), "the relay has ended");
+  REQUIRE(relay_count(relay, "postgres_down") > 0, "the relay has not noticed");
+  bring(stack);
+  int64_t back_ms = wait_now_ms();
+  conn = db_open(stack->conninfo);
+  table_fill(conn, TABLE_PLAIN, TABLE, 1000, 50, 100);
+  wait_no_pending(conn, TABLE, 10, BACK_MS);
+  printf("%.1f s without PostgreSQL: CPU %" PRId64 " ms, %" PRId64 " log lines; all published %" PRId64
+         " ms after its return\n",
+         (double)outage.length_ms / 1000, outage.cpu_ms, outage.lines_n, wait_now_ms() - back_ms);
+  REQUIRE(outage.cpu_ms * 100 < wait_scaled_ms(CPU_PERCENT_MAX) * outage.length_ms,
+          "the relay used %" PRId64 " ms of CPU", outage.cpu_ms);
+  REQUIRE(outage.lines_n < LOG_LINES_MAX, "%" PRId64 " log lines", outage.lines_n);
+  relay_stop(relay);
+  check_require_good(stack, NULL);
+  PQfinish(conn);
+}
+
+static void test_postgres_killed_for_a_while(void **state) {
+  (void)state;
+  postgres_away(stack_pg_kill, stack_pg_restart);
+}
+
+static void test_postgres_frozen_for_a_while(void **state) {
+  (void)state;
+  postgres_away(stack_pg_freeze, stack_pg_thaw);
+}
+
 /* ---- the server's own idle timeouts */
 
 #define CLAIMED_N 40
@@ -248,6 +296,8 @@ int main(void) {
       HARNESS_TEST(test_flows_at_once_after_claims_timed_out),
       HARNESS_TEST(test_idle_timeouts_of_the_server_do_not_hit_the_relay),
       HARNESS_TEST(test_claim_ended_by_idle_in_transaction_timeout),
+      HARNESS_TEST(test_postgres_killed_for_a_while),
+      HARNESS_TEST(test_postgres_frozen_for_a_while),
       HARNESS_TEST(test_redis_killed_for_a_minute),
       HARNESS_TEST(test_redis_frozen_for_a_minute),
   };

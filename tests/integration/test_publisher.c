@@ -93,6 +93,7 @@ static void test_publishes_in_order_with_all_fields(void **state) {
   WAIT_FOR(5000, (stats = rig_stats(&rig)).published_n == 3, "published_n is %lld", (long long)stats.published_n);
   assert_int_equal(stats.connects_n, 1);
   assert_int_equal(stats.calls_n, 2);
+  assert_int_equal(stats.writes_n, 1); /* both lanes in one round trip */
   assert_true(stats.is_connected);
   publisher_read_stats(rig.publisher, &stats, round_trip, lag);
   free(lag);

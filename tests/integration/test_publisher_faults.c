@@ -480,7 +480,7 @@ static void test_replicas_are_waited_for(void **state) {
 
   rds_run(redis, "CONFIG SET repl-diskless-sync-delay 0");
   proc_start(&replica, &(struct proc_spec){.name = "redis-replica",
-                                           .argv = (const char *[]){"redis-server", "--port", number, "--bind",
+                                           .argv = (const char *[]){stack_redis_server(), "--port", number, "--bind",
                                                                     "127.0.0.1", "--save", "", "--replicaof",
                                                                     "127.0.0.1", master, "--dir", stack->dir, NULL}});
   rig_retake(&rig, 0, false);

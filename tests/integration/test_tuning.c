@@ -1,5 +1,5 @@
 /*
- * --publishers, --claimers, --lanes and --batch do what they say, and where an aggregate's messages go depends on none of the first two.
+ * --publishers, --claimers, --lanes, --batch and --max-batch-bytes do what they say, and where an aggregate's messages go depends on none of the first two.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -60,6 +60,28 @@ static void test_publishers_are_threads_and_claimers_are_sessions(void **state) 
   PQfinish(conn);
 }
 
+/* When the relay last asked PostgreSQL anything. */
+static char *last_asked(PGconn *conn) {
+  return db_text(conn, "SELECT max(query_start) FROM pg_stat_activity WHERE application_name LIKE 'outboxd%%'");
+}
+
+/* Looks on while the relay goes on working, that is until it has asked PostgreSQL twice more: it claims no more than most_n. */
+static void require_no_more_locked(PGconn *conn, const char *what, int64_t most_n) {
+  struct wait wait = wait_begin(DRAIN_MS);
+  for (int asked_n = 0; asked_n < 2; asked_n++) {
+    char *before = last_asked(conn), *now = strdup(before);
+    while (strcmp(before, now) == 0) {
+      int64_t locked_n = fleet_locked_rows(conn, TABLE);
+      REQUIRE(locked_n <= most_n, "%s: %" PRId64 " messages are claimed at once", what, locked_n);
+      REQUIRE(wait_next(&wait), "the relay hangs");
+      free(now);
+      now = last_asked(conn);
+    }
+    free(before);
+    free(now);
+  }
+}
+
 /* Rows that are locked while Redis answers nothing: one batch for each claimer. */
 static void require_locked(PGconn *conn, const char *batch, const char *claimers, int64_t least_n, int64_t most_n) {
   struct relay *relay = relay_start(
@@ -80,6 +102,7 @@ static void require_locked(PGconn *conn, const char *batch, const char *claimers
   } while (locked_n < least_n && wait_next(&wait));
   REQUIRE(locked_n >= least_n, "--batch %s --claimers %s: only %" PRId64 " messages are claimed", batch, claimers,
           locked_n);
+  require_no_more_locked(conn, batch, most_n);
   stack_redis_thaw(stack);
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
   relay_stop(relay);
@@ -91,7 +114,43 @@ static void test_batch_bounds_a_claim(void **state) {
   table_create(stack, conn, TABLE_PLAIN, TABLE);
   require_locked(conn, "10", "1", 10, 10);
   require_locked(conn, "100", "1", 100, 100);
-  require_locked(conn, "20", "3", 20, 60);
+  require_locked(conn, "20", "3", 60, 60); /* each of them has a batch of its own */
+  check_require_good(stack, NULL);
+  PQfinish(conn);
+}
+
+/* 100 payloads of 100 KB, and what is locked of them while Redis answers nothing. */
+static void test_max_batch_bytes_bounds_a_claim(void **state) {
+  static const struct {
+    const char *limit;
+    int64_t least_n, most_n;
+  } cases[] = {{"1MiB", 1, 10}, {"4MiB", 11, 41}};
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct relay *relay = relay_start(stack, ARGS("run", "--max-batch-bytes", cases[i].limit, "--claimers", "1",
+                                                  "--redis-timeout", "1m", "--no-cleanup"));
+    int64_t locked_n = 0;
+    fleet_wait_even(conn, TABLE, 16, 1, DRAIN_MS);
+    table_fill(conn, TABLE_PLAIN, TABLE, 100, 100, 20);
+    wait_no_pending(conn, TABLE, 10, DRAIN_MS);
+    stack_redis_freeze(stack);
+    db_exec(conn,
+            "INSERT INTO " TABLE
+            " (message_id, aggregate_type, aggregate_id, event_type, payload) SELECT gen_random_uuid(), 'order', i, "
+            "'x', to_jsonb((SELECT string_agg(md5(j::text || i), '') FROM generate_series(1, 3200) j)) FROM "
+            "generate_series(1, 100) i");
+    WAIT_FOR(DRAIN_MS, (locked_n = fleet_locked_rows(conn, TABLE)) > 0, "nothing is claimed");
+    require_no_more_locked(conn, cases[i].limit, cases[i].most_n);
+    locked_n = fleet_locked_rows(conn, TABLE);
+    printf("--max-batch-bytes %s: %" PRId64 " messages of 102400 bytes at once\n", cases[i].limit, locked_n);
+    REQUIRE(locked_n >= cases[i].least_n, "--max-batch-bytes %s: only %" PRId64 " messages are claimed", cases[i].limit,
+            locked_n);
+    stack_redis_thaw(stack);
+    wait_no_pending(conn, TABLE, 10, DRAIN_MS);
+    relay_stop(relay);
+  }
   check_require_good(stack, NULL);
   PQfinish(conn);
 }
@@ -142,6 +201,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_publishers_are_threads_and_claimers_are_sessions),
       HARNESS_TEST(test_batch_bounds_a_claim),
+      HARNESS_TEST(test_max_batch_bytes_bounds_a_claim),
       HARNESS_TEST(test_lanes_are_streams),
       HARNESS_TEST(test_other_lanes_than_the_fleet_are_refused),
   };

@@ -44,8 +44,8 @@ struct proxy {
   atomic_int_fast64_t left[2]; /* until the cut; -1: none is wanted */
   atomic_bool has_cut, is_stall_on_cut;
   atomic_int mode;
-  atomic_int chunk_bytes;
-  atomic_int delay_ms;
+  atomic_int chunk_bytes[2];
+  atomic_int delay_ms[2];
 };
 
 static int listen_somewhere(int *port) {
@@ -113,8 +113,8 @@ static void wait_until_read(const struct proxy *proxy, int fd) {
     sched_yield();
 }
 
-static void hold_up(const struct proxy *proxy) {
-  int ms = atomic_load(&proxy->delay_ms);
+static void hold_up(const struct proxy *proxy, enum proxy_direction direction) {
+  int ms = atomic_load(&proxy->delay_ms[direction]);
   struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
   if (ms > 0)
     nanosleep(&pause, NULL);
@@ -124,14 +124,14 @@ static void hold_up(const struct proxy *proxy) {
 static bool pass(struct proxy *proxy, int from, int to, enum proxy_direction direction) {
   char chunk[CHUNK_BYTES];
   int64_t left = atomic_load(&proxy->left[direction]);
-  ssize_t n = recv(from, chunk, (size_t)atomic_load(&proxy->chunk_bytes), 0);
+  ssize_t n = recv(from, chunk, (size_t)atomic_load(&proxy->chunk_bytes[direction]), 0);
   bool is_cut;
   if (n <= 0)
     return false;
   is_cut = left >= 0 && n >= left;
   if (is_cut)
     n = (ssize_t)left;
-  hold_up(proxy);
+  hold_up(proxy, direction);
   for (ssize_t sent = 0; sent < n;) {
     ssize_t m = send(to, chunk + sent, (size_t)(n - sent), MSG_NOSIGNAL);
     if (m <= 0)
@@ -229,7 +229,8 @@ static struct proxy *start(struct proxy *proxy) {
   atomic_init(&proxy->left[0], -1);
   atomic_init(&proxy->left[1], -1);
   atomic_init(&proxy->mode, PROXY_PASS);
-  atomic_init(&proxy->chunk_bytes, CHUNK_BYTES);
+  atomic_init(&proxy->chunk_bytes[0], CHUNK_BYTES);
+  atomic_init(&proxy->chunk_bytes[1], CHUNK_BYTES);
   if (pipe2(proxy->wake_pipe, O_CLOEXEC) != 0 || pthread_create(&proxy->thread, NULL, run, proxy) != 0)
     FAIL("proxy: %s", strerror(errno));
   return proxy;
@@ -299,9 +300,16 @@ void proxy_set_mode(struct proxy *proxy, enum proxy_mode mode) {
 }
 
 void proxy_set_chunk(struct proxy *proxy, int bytes) {
-  atomic_store(&proxy->chunk_bytes, bytes > 0 ? bytes : CHUNK_BYTES);
+  for (int i = 0; i < 2; i++)
+    atomic_store(&proxy->chunk_bytes[i], bytes > 0 ? bytes : CHUNK_BYTES);
 }
 
 void proxy_set_delay(struct proxy *proxy, int ms) {
-  atomic_store(&proxy->delay_ms, ms);
+  for (int i = 0; i < 2; i++)
+    atomic_store(&proxy->delay_ms[i], ms);
+}
+
+void proxy_set_trickle(struct proxy *proxy, enum proxy_direction direction, int ms) {
+  atomic_store(&proxy->chunk_bytes[direction], ms > 0 ? 1 : CHUNK_BYTES);
+  atomic_store(&proxy->delay_ms[direction], ms);
 }

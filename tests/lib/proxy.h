@@ -49,4 +49,7 @@ void proxy_set_chunk(struct proxy *proxy, int bytes);
 /* Holds up each piece for so long, 0: not at all. */
 void proxy_set_delay(struct proxy *proxy, int ms);
 
+/* Both for one direction only: single bytes, each held up for so long; 0: as they come. */
+void proxy_set_trickle(struct proxy *proxy, enum proxy_direction direction, int ms);
+
 #endif

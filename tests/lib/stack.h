@@ -60,6 +60,9 @@ void stack_stop(struct stack *stack, bool is_failed);
 /* A clean state for the next test of a program: both servers up (whatever the last one did to them), the database made anew, Redis flushed. */
 void stack_reset(struct stack *stack);
 
+/* The program that is Redis here. */
+const char *stack_redis_server(void);
+
 /* A conninfo for another user or database, into buf (STACK_URL_BYTES), which is returned. */
 const char *stack_conninfo(const struct stack *stack, const char *user, const char *database, char *buf);
 

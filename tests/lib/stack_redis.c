@@ -9,6 +9,7 @@
 #include "fail.h"
 #include "rds.h"
 #include "roles.h"
+#include "setting.h"
 #include "stack.h"
 #include "stack_impl.h"
 #include "wait.h"
@@ -44,18 +45,19 @@ static void write_config(const struct stack *stack, const char *path) {
   free(text);
 }
 
+const char *stack_redis_server(void) {
+  return setting("TEST_REDIS_SERVER", "redis-server");
+}
+
 static void launch(struct stack *stack) {
-  const char *server = getenv("TEST_REDIS_SERVER");
   char config[STACK_PATH_BYTES], log_path[STACK_PATH_BYTES];
 
   stack_print_path(config, sizeof config, "%s/redis.conf", stack->dir);
   stack_print_path(log_path, sizeof log_path, "%s/redis.log", stack->dir);
   write_config(stack, config);
-  proc_start(&stack->redis,
-             &(struct proc_spec){
-                 .name = "redis-server",
-                 .argv = (const char *[]){server != NULL && server[0] != '\0' ? server : "redis-server", config, NULL},
-                 .stdout_path = log_path});
+  proc_start(&stack->redis, &(struct proc_spec){.name = "redis-server",
+                                                .argv = (const char *[]){stack_redis_server(), config, NULL},
+                                                .stdout_path = log_path});
 }
 
 /* Waits until it answers PING (not while it loads its AOF); false when it ended instead. */

@@ -145,19 +145,26 @@ void table_create(struct stack *stack, PGconn *conn, enum table_form form, const
 void table_fill(PGconn *conn, enum table_form form, const char *name, int64_t messages_n, int64_t aggregates_n,
                 int payload_bytes) {
   const struct form *f = &forms[form];
-  /* Over all 50 days; elsewhere the default of the column is what an application would use. */
+  /* Over all 50 days in turn, at noon, from the first partition's day on; elsewhere the default of the column is what an application would use. */
   const char *created_at_column = form == TABLE_50 ? ", created_at" : "";
-  const char *created_at_value = form == TABLE_50 ? ", now() - make_interval(hours => (i * 7 % 1100)::int)" : "";
+  const char *created_at_value = form == TABLE_50 ? ", first + make_interval(hours => (i % 50)::int * 24 + 12)" : "";
+  char first_day[512] = "";
   const char *more_column = form == TABLE_HEADERS ? ", headers" : "";
 
+  if (form == TABLE_50) {
+    snprintf(first_day, sizeof first_day,
+             ", (SELECT min(substring(pg_get_expr(c.relpartbound, c.oid) FROM %s)::timestamptz) AS first "
+             "FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid WHERE h.inhparent = '%s'::regclass) f",
+             "$$'([^']+)'$$", name);
+  }
   db_exec(conn,
           "INSERT INTO %s (message_id, aggregate_type, aggregate_id, event_type, payload%s%s) "
           "SELECT %s, CASE k %% 3 WHEN 0 THEN 'order' WHEN 1 THEN 'payment' ELSE 'customer' END, %s, 'thing.changed', "
           "%s%s%s "
-          "FROM (SELECT i, i %% %" PRId64 " AS k, repeat('x', %d) AS pad FROM generate_series(1, %" PRId64 ") i) s",
+          "FROM (SELECT i, i %% %" PRId64 " AS k, repeat('x', %d) AS pad FROM generate_series(1, %" PRId64 ") i) s%s",
           name, created_at_column, more_column, or_else(f->message_id_value, "gen_random_uuid()"),
           or_else(f->aggregate_id_value, "k::text"), or_else(f->payload_value, PAYLOAD_VALUE), created_at_value,
-          or_else(f->more_value, ""), aggregates_n, payload_bytes, messages_n);
+          or_else(f->more_value, ""), aggregates_n, payload_bytes, messages_n, first_day);
 }
 
 const char *table_real_path(void) {
