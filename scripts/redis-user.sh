@@ -1,10 +1,11 @@
 #!/bin/bash
 # A user for Redis with no more rights than a relay needs (docs/privileges.md): its commands, on the keys that follow from --stream.
 #
-#   redis-user.sh [--stream TEMPLATE] [--user NAME] [--config] [--apply REDIS_CLI_ARGUMENT...]
+#   redis-user.sh [--stream TEMPLATE] [--user NAME] [--ensure-group] [--trim] [--stream-ttl] [--config] [--apply REDIS_CLI_ARGUMENT...]
 #
 #   --stream   as outboxd run has it (outbox:{%l})
 #   --user     outboxd
+#   --ensure-group, --trim, --stream-ttl   (without a value) outboxd run has this option
 #   --config   print a line for redis.conf or an ACL file instead of a command
 #   --apply    run the command through redis-cli with the arguments that follow, the last option here: --apply -h redis.internal --user admin.
 #              A user that is there loses all other keys and commands
@@ -16,6 +17,9 @@ stream='outbox:{%l}'
 user=outboxd
 is_config=
 is_applied=
+has_groups=
+has_trim=
+has_ttl=
 
 fail() {
   echo "redis-user: $*" >&2
@@ -29,6 +33,9 @@ while [ $# -gt 0 ]; do
     printf -v "${1#--}" '%s' "$2"
     shift 2
     ;;
+  --ensure-group) has_groups=1 && shift ;;
+  --trim) has_trim=1 && shift ;;
+  --stream-ttl) has_ttl=1 && shift ;;
   --config) is_config=1 && shift ;;
   --apply)
     is_applied=1
@@ -75,6 +82,20 @@ rules+=("~${prefix}lanes" "~${prefix}{*}:journal" "~$streams")
 rules+=('+select' '+client|setname' '+set' '+get')
 # src/publish.lua: run, and what it calls.
 rules+=('+eval' '+evalsha' '+getrange' '+xadd')
+# More than one stream a lane: their index.
+case $stream in
+*%[tie]*)
+  has_index=1
+  rules+=("~${prefix}{*}:streams" '+zadd' '+zrem' '+zscan')
+  ;;
+*) has_index= ;;
+esac
+if [ -n "$has_groups" ]; then rules+=('+xgroup|create'); fi
+if [ -n "$has_ttl" ]; then rules+=('+pexpire'); fi
+# src/trim.lua, which also looks after the index.
+if [ -n "$has_trim$has_index" ]; then rules+=('+xinfo|groups' '+exists'); fi
+if [ -n "$has_trim$has_index$has_groups" ]; then rules+=('+xlen'); fi
+if [ -n "$has_trim" ]; then rules+=('+xtrim' '+xrange' '+xpending' '+time'); fi
 # --wait-replicas.
 rules+=('+wait')
 # The alerts: an answer at all, used memory.

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cmd_check_impl.h"
+#include "outboxd/trim_rule.h"
 
 static const char *const level_names[CHECK_LEVELS_N] = {
     [CHECK_OK] = "ok", [CHECK_SKIPPED] = "skipped", [CHECK_WARNING] = "warning", [CHECK_ERROR] = "error"};
@@ -98,6 +99,11 @@ static void check_options(struct check *check) {
   struct err err = ERR_INIT;
   if (template_parse(cfg->stream, &check->template, &err) != 0) {
     check_say(check, CHECK_ERROR, "stream", "correct --stream", "%s", err.text);
+  } else {
+    struct trim_rule rule;
+    if (trim_rule_read(cfg, check->template, &rule, &err) != 0) {
+      check_say(check, CHECK_ERROR, "trim", "correct --trim or --stream-ttl", "%s", err.text);
+    }
   }
   err_clear(&err);
   if (url_parse(cfg->redis, &check->url, &err) != 0) {

@@ -15,28 +15,53 @@
 #define ANY_KEY CHECK_KEY_KINDS_N
 #define SHA "0000000000000000000000000000000000000000"
 
+/* With which options a command is used. */
+enum use {
+  USE_ALWAYS,
+  USE_REPLICAS, /* --wait-replicas */
+  USE_GROUPS,   /* --ensure-group */
+  USE_TTL,      /* --stream-ttl */
+  USE_TRIM,     /* --trim */
+  USE_WALK      /* --trim, or an index of stream names to look after */
+};
+
 /* The commands of docs/redis.md: on which keys, and with which arguments.  KEY stands for the key. */
 #define KEY "\1"
 static const struct {
   const char *words[WORDS_MAX];
   unsigned kind; /* asked for every key of this kind; ANY_KEY: once */
-  bool is_for_replicas;
+  enum use use;
   bool is_once; /* for the first key of the kind only: whether the keys are allowed shows with the others */
 } commands[] = {
-    {{"SET", KEY, "x", "NX"}, CHECK_KEY_LANES, false, false},
-    {{"GET", KEY}, CHECK_KEY_LANES, false, false},
-    {{"GET", KEY}, CHECK_KEY_JOURNAL, false, false},
-    {{"GETRANGE", KEY, "0", "0"}, CHECK_KEY_JOURNAL, false, false},
-    {{"SET", KEY, "x"}, CHECK_KEY_JOURNAL, false, false},
-    {{"XADD", KEY, "*", "f", "v"}, CHECK_KEY_STREAM, false, false},
-    {{"EVALSHA", SHA, "1", KEY}, CHECK_KEY_JOURNAL, false, true},
-    {{"EVAL", "return 0", "1", KEY}, CHECK_KEY_JOURNAL, false, true},
-    {{"WAIT", "1", "1"}, ANY_KEY, true, false},
+    {{"SET", KEY, "x", "NX"}, CHECK_KEY_LANES, USE_ALWAYS, false},
+    {{"GET", KEY}, CHECK_KEY_LANES, USE_ALWAYS, false},
+    {{"GET", KEY}, CHECK_KEY_JOURNAL, USE_ALWAYS, false},
+    {{"GETRANGE", KEY, "0", "0"}, CHECK_KEY_JOURNAL, USE_ALWAYS, false},
+    {{"SET", KEY, "x"}, CHECK_KEY_JOURNAL, USE_ALWAYS, false},
+    {{"XADD", KEY, "*", "f", "v"}, CHECK_KEY_STREAM, USE_ALWAYS, false},
+    {{"EVALSHA", SHA, "1", KEY}, CHECK_KEY_JOURNAL, USE_ALWAYS, true},
+    {{"EVAL", "return 0", "1", KEY}, CHECK_KEY_JOURNAL, USE_ALWAYS, true},
+    {{"ZADD", KEY, "0", "x"}, CHECK_KEY_INDEX, USE_ALWAYS, false},
+    {{"ZREM", KEY, "x"}, CHECK_KEY_INDEX, USE_ALWAYS, true},
+    {{"ZSCAN", KEY, "0"}, CHECK_KEY_INDEX, USE_ALWAYS, true},
+    {{"XGROUP", "CREATE", KEY, "g", "0", "MKSTREAM"}, CHECK_KEY_STREAM, USE_GROUPS, true},
+    {{"XLEN", KEY}, CHECK_KEY_STREAM, USE_GROUPS, true},
+    {{"PEXPIRE", KEY, "1"}, CHECK_KEY_STREAM, USE_TTL, true},
+    {{"XINFO", "GROUPS", KEY}, CHECK_KEY_STREAM, USE_WALK, true},
+    {{"EXISTS", KEY}, CHECK_KEY_STREAM, USE_WALK, true},
+    {{"XPENDING", KEY, "g"}, CHECK_KEY_STREAM, USE_TRIM, true},
+    {{"XLEN", KEY}, CHECK_KEY_STREAM, USE_WALK, true},
+    {{"XTRIM", KEY, "MAXLEN", "1"}, CHECK_KEY_STREAM, USE_TRIM, true},
+    {{"XRANGE", KEY, "-", "+", "COUNT", "1"}, CHECK_KEY_STREAM, USE_TRIM, true},
+    {{"TIME"}, ANY_KEY, USE_TRIM, false},
+    {{"WAIT", "1", "1"}, ANY_KEY, USE_REPLICAS, false},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
-static const char *const kind_names[CHECK_KEY_KINDS_N] = {
-    [CHECK_KEY_LANES] = "the fleet's record", [CHECK_KEY_JOURNAL] = "journals", [CHECK_KEY_STREAM] = "streams"};
+static const char *const kind_names[CHECK_KEY_KINDS_N] = {[CHECK_KEY_LANES] = "the fleet's record",
+                                                          [CHECK_KEY_JOURNAL] = "journals",
+                                                          [CHECK_KEY_STREAM] = "streams",
+                                                          [CHECK_KEY_INDEX] = "indexes of stream names"};
 
 /* What was denied. */
 struct denials {
@@ -84,6 +109,25 @@ struct question {
   int key;
 };
 
+static bool is_used(const struct check *check, enum use use) {
+  const struct cfg *cfg = check->cfg;
+  switch (use) {
+  case USE_ALWAYS:
+    return true;
+  case USE_REPLICAS:
+    return cfg->wait_replicas_n > 0;
+  case USE_GROUPS:
+    return cfg->ensure_groups.n > 0;
+  case USE_TTL:
+    return cfg->stream_ttl_ms > 0;
+  case USE_TRIM:
+    return cfg->trim[0] != '\0';
+  case USE_WALK:
+    return cfg->trim[0] != '\0' || !template_is_per_lane(check->template);
+  }
+  return true;
+}
+
 /* All questions in order; *out is the caller's to free.  -1 on no memory. */
 static int list_questions(const struct check *check, struct question **out) {
   int n = 0;
@@ -94,10 +138,11 @@ static int list_questions(const struct check *check, struct question **out) {
   }
   for (size_t command = 0; command < COMMANDS_N; command++) {
     bool is_asked = false;
+    if (!is_used(check, commands[command].use)) {
+      continue;
+    }
     if (commands[command].kind == ANY_KEY) {
-      if (!commands[command].is_for_replicas || check->cfg->wait_replicas_n > 0) {
-        questions[n++] = (struct question){command, -1};
-      }
+      questions[n++] = (struct question){command, -1};
       continue;
     }
     for (int key = 0; key < check->keys_n; key++) {
@@ -157,6 +202,9 @@ static void write_pattern(const struct check *check, enum check_key_kind kind, c
     break;
   case CHECK_KEY_STREAM:
     bytes = template_stream_pattern(check->template, out, n - 1);
+    break;
+  case CHECK_KEY_INDEX:
+    bytes = template_index_pattern(check->template, out, n - 1);
     break;
   }
   out[bytes < n ? bytes : n - 1] = '\0';

@@ -32,8 +32,8 @@ enum check_level {
 #define CHECK_LEVELS_N 4
 
 /* A key of Redis that a relay uses. */
-enum check_key_kind { CHECK_KEY_LANES, CHECK_KEY_JOURNAL, CHECK_KEY_STREAM };
-#define CHECK_KEY_KINDS_N 3
+enum check_key_kind { CHECK_KEY_LANES, CHECK_KEY_JOURNAL, CHECK_KEY_STREAM, CHECK_KEY_INDEX };
+#define CHECK_KEY_KINDS_N 4
 struct check_key {
   enum check_key_kind kind;
   bool is_sample; /* made up to ask for permissions, not a stream that will be written */

@@ -64,6 +64,11 @@ static size_t render_journal(const struct check *check, const void *arg, char *b
   return template_journal_key(check->template, *lane, buf, cap);
 }
 
+static size_t render_index(const struct check *check, const void *arg, char *buf, size_t cap) {
+  const int *lane = arg;
+  return template_index_key(check->template, *lane, buf, cap);
+}
+
 static size_t render_stream(const struct check *check, const void *arg, char *buf, size_t cap) {
   const int *lane = arg;
   const struct template_values values = {.lane = *lane,
@@ -76,13 +81,16 @@ static size_t render_stream(const struct check *check, const void *arg, char *bu
   return template_render(check->template, &values, buf, cap);
 }
 
-/* The fleet's record, each lane's journal and its stream, or where it has many one as they might be called. */
+/* The fleet's record, each lane's journal and its stream, or where it has many one as they might be called, and their index. */
 static void add_keys(struct check *check) {
   bool is_sample = !template_is_per_lane(check->template);
   check_add_key(check, CHECK_KEY_LANES, false, render_lanes, NULL);
   for (int lane = 0; lane < check->cfg->lanes_n; lane++) {
     check_add_key(check, CHECK_KEY_JOURNAL, false, render_journal, &lane);
     check_add_key(check, CHECK_KEY_STREAM, is_sample, render_stream, &lane);
+    if (is_sample) {
+      check_add_key(check, CHECK_KEY_INDEX, false, render_index, &lane);
+    }
   }
 }
 
@@ -308,8 +316,12 @@ static bool is_type_asked(const struct check_key *key) {
   return !key->is_sample && key->kind != CHECK_KEY_LANES;
 }
 
+static const char *right_type(const struct check_key *key) {
+  return key->kind == CHECK_KEY_STREAM ? "stream" : key->kind == CHECK_KEY_INDEX ? "zset" : "string";
+}
+
 static bool is_type_right(const struct check_key *key, const char *type) {
-  return strcmp(type, "none") == 0 || strcmp(type, key->kind == CHECK_KEY_STREAM ? "stream" : "string") == 0;
+  return strcmp(type, "none") == 0 || strcmp(type, right_type(key)) == 0;
 }
 
 static void judge_types(struct check *check, int first) {
@@ -338,7 +350,7 @@ static void judge_types(struct check *check, int first) {
   if (wrong != NULL) {
     check_say(check, CHECK_ERROR, "redis_keys", "rename the key, or choose another --stream",
               "key %s%s is a %s, not a %s: Redis refuses what a relay writes there", wrong->name,
-              wrong_n > 1 ? ", and others," : "", wrong_type, wrong->kind == CHECK_KEY_STREAM ? "stream" : "string");
+              wrong_n > 1 ? ", and others," : "", wrong_type, right_type(wrong));
   } else if (read_n > 0) {
     check_say(check, CHECK_OK, "redis_keys", NULL, "streams are streams, journals are strings (%d looked at)", read_n);
   } else {

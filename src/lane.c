@@ -131,6 +131,7 @@ void lane_forget(struct lane *lane) {
   lane->token[0] = '\0';
   lane->wants_probe = false;
   lane->is_single = false;
+  lane->index = LANE_INDEX_WRITTEN;
 }
 
 /* The carried lines are our own, so that reading them fails for want of memory only. */
@@ -153,6 +154,7 @@ void lane_begin_epoch(struct lane *lane) {
   clear_stopped(lane);
   lane->is_single = false;
   lane->wants_probe = false;
+  lane->index = LANE_INDEX_WRITTEN;
   while (lane->carried != NULL) {
     struct carried *carried = lane->carried;
     lane->carried = carried->next;

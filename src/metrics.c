@@ -91,6 +91,9 @@ static int append_counters(const struct metrics *metrics, const struct stats_fig
       {"redis_calls_total", p->calls_n, "Script calls in them."},
       {"redis_sent_bytes_total", p->bytes_n, "Bytes sent to Redis."},
       {"redis_connects_total", p->connects_n, "Connections made to Redis."},
+      {"entries_trimmed_total", figures->trimmed_total.trimmed_n, "Entries removed from streams (--trim)."},
+      {"entries_trimmed_unread_total", figures->trimmed_total.trimmed_unread_n,
+       "Those of them that a consumer group had not read or not acknowledged."},
       {"postgres_reconnects_total", c->reconnects_n, "Claimers' sessions lost, or not had, and tried again."},
   };
   for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {

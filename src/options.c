@@ -33,15 +33,18 @@
 #define GIB (1024 * MIB)
 
 static const char *const on_dead_choices[] = {"skip", "block", NULL};
+static const char *const format_choices[] = {"fields", "cloudevents", NULL};
 static const char *const log_level_choices[] = {"debug", "info", "warning", "error", "critical", NULL};
 static const char *const log_format_choices[] = {"json", "text", NULL};
 
 /* What set_value relies on. */
 static_assert(sizeof(enum cfg_on_dead) == sizeof(unsigned), "enum cfg_on_dead");
+static_assert(sizeof(enum cfg_format) == sizeof(unsigned), "enum cfg_format");
 static_assert(sizeof(enum log_level) == sizeof(unsigned), "enum log_level");
 static_assert(sizeof(enum log_format) == sizeof(unsigned), "enum log_format");
 static_assert(LOG_DEBUG == 0 && LOG_CRITICAL == 4 && LOG_JSON == 0 && LOG_TEXT == 1, "order of the choices");
 static_assert(CFG_ON_DEAD_SKIP == 0 && CFG_ON_DEAD_BLOCK == 1, "order of the choices");
+static_assert(CFG_FORMAT_FIELDS == 0 && CFG_FORMAT_CLOUDEVENTS == 1, "order of the choices");
 
 /* The offset of a field, which must have the type the row stores. */
 #define AT(type_, member_) (offsetof(struct cfg, member_) + 0 * sizeof(&((struct cfg *)0)->member_ == (type_ *)0))
@@ -118,6 +121,26 @@ static const struct option_row table[] = {
     TIME("stats-every", "60s", 100, DAY_MS, stats_every_ms, RUN, "pause between two stats lines in the log"),
     STRING("metrics-file", "PATH", "", 0, metrics_file, RUN, NULL,
            "file for counters in Prometheus' text format, written anew with each stats line"),
+    CHOICE("format", "fields|cloudevents", "fields", format_choices, enum cfg_format, format, RUN,
+           "form of the entries: a field for each column, or one field cloudevent with a CloudEvents 1.0 envelope in "
+           "JSON"),
+    STRING(
+        "cloudevents-source", "URI", "", 0, cloudevents_source, RUN, NULL,
+        "source of the events with --format cloudevents, a URI reference; without it /outboxd/ and the table's name"),
+    LIST(
+        "ensure-group", "NAME", ensure_groups, RUN,
+        "make this consumer group, from the start of each stream, before the stream's first message; several times for "
+        "several"),
+    STRING("trim", "RULE", "", 0, trim, RUN, NULL,
+           "what to remove from streams: acked, what every consumer group has acknowledged; maxlen=N or age=TIME, what "
+           "is beyond "
+           "that, read or not; without it nothing"),
+    TIME("trim-keep", "1h", 0, 3650 * DAY_MS, trim_keep_ms, RUN,
+         "how long an entry stays at least with --trim acked, for a group that is made later"),
+    TIME("trim-every", "10s", 100, DAY_MS, trim_every_ms, RUN, "pause between two rounds of --trim"),
+    TIME(
+        "stream-ttl", "0", 0, 3650 * DAY_MS, stream_ttl_ms, RUN,
+        "streams expire, read or not, when nothing was added for so long; for templates with %t, %i or %e; 0 is never"),
     FLAG("until-empty", is_until_empty, RUN, "exit with 0 when nothing is pending, dead messages aside"),
     FLAG("plain", is_init_plain, INIT, "make the plain table instead of the partitioned one"),
     FLAG("notify", is_init_notify, INIT,

@@ -1,5 +1,5 @@
 /*
- * The publisher thread: jobs in, writes to Redis (src/publisher_write.c), notes out.
+ * The publisher thread: jobs in, lanes taken over (src/publisher_take.c), writes to Redis (src/publisher_write.c), notes out.
  *
  * Owns: its link to Redis, its lanes, the round it builds.  The thread publisher_main runs everything but the functions of the header, which the
  * coordinator (and, for statistics, anybody) calls.  Lock: stats_mutex; no I/O, allocation or logging under it.
@@ -18,12 +18,9 @@
 #include "outboxd/clock.h"
 #include "outboxd/publisher_impl.h"
 
-#define TAKE_CONNECTS_MAX 1
-#define KEY_BYTES 512
-
 /* ---- notes */
 
-static void send_note(struct publisher *pub, struct note note) {
+void publisher_send_note(struct publisher *pub, struct note note) {
   struct note *copy = alloc_zeroed(sizeof *copy);
   *copy = note;
   copy->publisher = pub->index;
@@ -39,7 +36,8 @@ void publisher_report_finished(struct publisher *pub, struct lane *lane) {
   struct part *part;
   while ((part = lane_take_finished(lane)) != NULL) {
     if (part->runs_n == 0) {
-      send_note(pub, (struct note){.kind = NOTE_DONE, .batch = part->batch, .is_give_back = part->is_give_back});
+      publisher_send_note(pub,
+                          (struct note){.kind = NOTE_DONE, .batch = part->batch, .is_give_back = part->is_give_back});
       free(part);
     }
   }
@@ -48,7 +46,7 @@ void publisher_report_finished(struct publisher *pub, struct lane *lane) {
 void publisher_tell_fatal(struct publisher *pub, const struct err *err) {
   if (err->class == ERR_FATAL && !pub->is_fatal_told) {
     pub->is_fatal_told = true;
-    send_note(pub, (struct note){.kind = NOTE_FATAL, .err = *err});
+    publisher_send_note(pub, (struct note){.kind = NOTE_FATAL, .err = *err});
   }
 }
 
@@ -59,7 +57,8 @@ void publisher_lose_lane(struct publisher *pub, struct lane *lane, const struct 
   lane->lost_epoch = pub->epoch;
   lane_forget(lane);
   lane_withhold_all(lane, is_fenced);
-  send_note(pub, (struct note){.kind = NOTE_LANE_LOST, .lane = lane->no, .is_fenced = is_fenced, .err = *err});
+  publisher_send_note(pub,
+                      (struct note){.kind = NOTE_LANE_LOST, .lane = lane->no, .is_fenced = is_fenced, .err = *err});
   publisher_report_finished(pub, lane);
 }
 
@@ -115,21 +114,16 @@ static void accept_batch(struct publisher *pub, struct batch *batch) {
   }
   part->runs_n--;
   if (part->runs_n == 0) {
-    send_note(pub, (struct note){.kind = NOTE_DONE, .batch = part->batch});
+    publisher_send_note(pub, (struct note){.kind = NOTE_DONE, .batch = part->batch});
     free(part);
   }
-}
-
-static void fail_take(struct publisher *pub, struct lane *lane, const struct err *err) {
-  lane->has_take = false;
-  send_note(pub, (struct note){.kind = NOTE_TAKE_FAILED, .lane = lane->no, .err = *err});
 }
 
 static void drop_lane(struct publisher *pub, struct lane *lane) {
   struct err err = ERR_INIT;
   if (lane->has_take) {
     (void)err_set(&err, ERR_RETRY, "dropped", "lane %d was dropped before its journal was read", lane->no);
-    fail_take(pub, lane, &err);
+    publisher_fail_take(pub, lane, &err);
   }
   lane_set_state(lane, LANE_CLOSED);
   lane_forget(lane);
@@ -182,8 +176,6 @@ static void do_job(struct publisher *pub, struct job *job) {
   free(job);
 }
 
-/* ---- taking lanes over */
-
 static bool has_takes(const struct publisher *pub) {
   for (int i = 0; i < pub->lanes_n; i++) {
     if (pub->lanes[i].has_take) {
@@ -191,81 +183,6 @@ static bool has_takes(const struct publisher *pub) {
     }
   }
   return false;
-}
-
-static void fail_takes(struct publisher *pub, const struct err *err) {
-  for (int i = 0; i < pub->lanes_n; i++) {
-    if (pub->lanes[i].has_take) {
-      fail_take(pub, &pub->lanes[i], err);
-    }
-  }
-}
-
-static int ask_journal(struct publisher *pub, const struct lane *lane, struct err *err) {
-  char key[KEY_BYTES];
-  char *name = key;
-  size_t bytes = template_journal_key(pub->template, lane->no, key, sizeof key);
-  if (bytes > sizeof key) {
-    name = alloc_zeroed(bytes);
-    (void)template_journal_key(pub->template, lane->no, name, bytes);
-  }
-  int rc = redis_pipeline_begin(pub->pipeline, 2, err) != 0 || redis_pipeline_arg(pub->pipeline, "GET", 3, err) != 0 ||
-                   redis_pipeline_arg(pub->pipeline, name, bytes, err) != 0
-               ? -1
-               : 0;
-  if (name != key) {
-    free(name);
-  }
-  return rc;
-}
-
-static void read_journal(struct publisher *pub, struct lane *lane, const struct redis_reply *reply) {
-  struct err err = ERR_INIT;
-  struct journal_names *names = NULL;
-  if (redis_reply_is_error(reply, NULL, &err)) {
-    err.class = ERR_RETRY;
-    (void)err_wrap(&err, "reading the journal of lane %d", lane->no);
-    fail_take(pub, lane, &err);
-    return;
-  }
-  size_t bytes;
-  const char *value = redis_reply_text(reply, &bytes);
-  if (journal_parse(value, bytes, &names, &err) != 0) {
-    (void)err_wrap(&err, "reading the journal of lane %d", lane->no);
-    fail_take(pub, lane, &err);
-    return;
-  }
-  lane_forget(lane);
-  memcpy(lane->token, names->token, sizeof lane->token);
-  lane->has_take = false;
-  lane_set_state(lane, LANE_READ);
-  send_note(pub, (struct note){.kind = NOTE_JOURNAL, .lane = lane->no, .names = names});
-}
-
-/* Reads the journals that somebody waits for, in one round trip. */
-static void take_lanes(struct publisher *pub) {
-  struct err err = ERR_INIT;
-  const struct net_wait wait = {.deadline_us = clock_now_us() + pub->cfg->redis_timeout_ms * 1000,
-                                .stops = {pub->abort, pub->quit}};
-  redis_pipeline_reset(pub->pipeline, (size_t)pub->cfg->max_write_bytes);
-  for (int i = 0; i < pub->lanes_n; i++) {
-    if (pub->lanes[i].has_take && ask_journal(pub, &pub->lanes[i], &err) != 0) {
-      fail_takes(pub, &err);
-      return;
-    }
-  }
-  if (link_exchange(&pub->link, pub->pipeline, TAKE_CONNECTS_MAX, &wait, &err) != 0) {
-    link_down(&pub->link, &err);
-    fail_takes(pub, &err);
-    publisher_tell_fatal(pub, &err);
-    return;
-  }
-  int command = 0;
-  for (int i = 0; i < pub->lanes_n; i++) {
-    if (pub->lanes[i].has_take) {
-      read_journal(pub, &pub->lanes[i], redis_pipeline_reply(pub->pipeline, command++));
-    }
-  }
 }
 
 /* ---- the thread */
@@ -292,6 +209,9 @@ static void store_stats(struct publisher *pub) {
                                         .bytes_n = pub->link.bytes_n,
                                         .is_connected = link_is_open(&pub->link),
                                         .is_down = pub->link.down_since_us != 0};
+  for (int i = 0; i < pub->lanes_n; i++) {
+    pub->is_open[i] = pub->lanes[i].state == LANE_OPEN;
+  }
   (void)pthread_mutex_unlock(&pub->stats_mutex);
 }
 
@@ -299,7 +219,7 @@ static void store_stats(struct publisher *pub) {
 static void answer_all(struct publisher *pub) {
   struct err err = ERR_INIT;
   (void)err_set(&err, ERR_RETRY, "stopped", "the publisher is ending");
-  fail_takes(pub, &err);
+  publisher_fail_takes(pub, &err);
   publisher_lose_all(pub, &err);
 }
 
@@ -331,7 +251,7 @@ static void *publisher_main(void *arg) {
       break;
     }
     if (has_takes(pub) && (link_is_open(&pub->link) || clock_now_us() >= pub->link.next_attempt_us)) {
-      take_lanes(pub);
+      publisher_take_lanes(pub);
     }
     if (has_work(pub)) {
       publisher_write(pub);
@@ -347,6 +267,7 @@ static void free_publisher(struct publisher *pub) {
     lane_fini(&pub->lanes[i]);
   }
   free(pub->lanes);
+  free(pub->is_open);
   redis_pipeline_free(pub->pipeline);
   round_fini(&pub->round);
   link_fini(&pub->link);
@@ -356,8 +277,9 @@ static void free_publisher(struct publisher *pub) {
   free(pub);
 }
 
-int publisher_start(const struct cfg *cfg, const struct url *url, const struct template *template, const char *fleet,
-                    int index, struct queue *notes, const struct stop *abort, struct publisher **out, struct err *err) {
+int publisher_start(const struct cfg *cfg, const struct url *url, const struct template *template,
+                    const struct cloudevent_form *form, const char *fleet, int index, struct queue *notes,
+                    const struct stop *abort, struct publisher **out, struct err *err) {
   struct publisher *pub = calloc(1, sizeof *pub);
   if (pub == NULL) {
     return err_errno(err, ERR_RETRY, ENOMEM, "publisher");
@@ -370,14 +292,14 @@ int publisher_start(const struct cfg *cfg, const struct url *url, const struct t
   (void)pthread_mutex_init(&pub->stats_mutex, NULL);
   if (queue_new(&pub->jobs, false, err) != 0 || stop_new(&pub->quit, err) != 0 ||
       link_init(&pub->link, cfg, url, template, fleet, index, err) != 0 ||
-      round_init(&pub->round, template, cfg->max_write_bytes, cfg->wait_replicas_n > 0, err) != 0 ||
-      redis_pipeline_new(&pub->pipeline, err) != 0) {
+      round_init(&pub->round, cfg, template, form, err) != 0 || redis_pipeline_new(&pub->pipeline, err) != 0) {
     goto fail;
   }
   /* Lanes index, index + publishers, ...; at least one place, since a publisher may have none. */
   int lanes_n = (cfg->lanes_n - index + cfg->publishers_n - 1) / cfg->publishers_n;
   pub->lanes = calloc((size_t)(lanes_n > 0 ? lanes_n : 1), sizeof *pub->lanes);
-  if (pub->lanes == NULL) {
+  pub->is_open = calloc((size_t)(lanes_n > 0 ? lanes_n : 1), sizeof *pub->is_open);
+  if (pub->lanes == NULL || pub->is_open == NULL) {
     (void)err_errno(err, ERR_RETRY, ENOMEM, "publisher");
     goto fail;
   }
@@ -435,6 +357,14 @@ void publisher_read_stats(struct publisher *pub, struct publisher_stats *out, st
   histogram_reset(&pub->lag);
   (void)pthread_mutex_unlock(&pub->stats_mutex);
   out->queue_depth = depth;
+}
+
+bool publisher_has_lane(struct publisher *pub, int lane) {
+  assert(lane % pub->cfg->publishers_n == pub->index && lane / pub->cfg->publishers_n < pub->lanes_n);
+  (void)pthread_mutex_lock(&pub->stats_mutex);
+  bool is_open = pub->is_open[lane / pub->cfg->publishers_n];
+  (void)pthread_mutex_unlock(&pub->stats_mutex);
+  return is_open;
 }
 
 bool publisher_is_down(struct publisher *pub) {

@@ -30,6 +30,7 @@
 #include "outboxd/stop.h"
 #include "outboxd/table.h"
 #include "outboxd/template.h"
+#include "outboxd/trimmer.h"
 #include "outboxd/url.h"
 
 #define ABORT_GRACE_US 2000000 /* after that the process ends without its threads */
@@ -43,12 +44,15 @@ struct relay {
   struct template *template;
   struct url url;
   struct table *table;
+  struct cloudevent_form form;
   char *fleet; /* what all processes have to agree on */
   struct queue *notes;
   struct publisher **publishers;
   struct coordinator *coordinator;
   struct cleanup *cleanup;
   struct alert *alert;
+  struct trim_rule trim;
+  struct trimmer *trimmer; /* NULL: nothing to trim */
   struct stats *stats;
   struct relay_progress *progress; /* NULL: not shown */
   struct service *service;         /* NULL: systemd is not to be told */
@@ -143,14 +147,15 @@ static int load_table(struct relay *relay, struct err *err) {
 }
 
 static int start_publishers(struct relay *relay, struct err *err) {
+  const struct cloudevent_form *form = relay->cfg->format == CFG_FORMAT_CLOUDEVENTS ? &relay->form : NULL;
   size_t n = (size_t)relay->cfg->publishers_n;
   relay->publishers = calloc(n, sizeof *relay->publishers);
   if (relay->publishers == NULL) {
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory for %zu publishers", n);
   }
   for (size_t i = 0; i < n; i++) {
-    if (publisher_start(relay->cfg, &relay->url, relay->template, relay->fleet, (int)i, relay->notes, relay->abort,
-                        &relay->publishers[i], err) != 0) {
+    if (publisher_start(relay->cfg, &relay->url, relay->template, form, relay->fleet, (int)i, relay->notes,
+                        relay->abort, &relay->publishers[i], err) != 0) {
       return -1;
     }
   }
@@ -165,13 +170,19 @@ static int start(struct relay *relay, struct err *err) {
   }
   take_signals(relay);
   relay->service = service_open(cfg);
-  if (template_parse(cfg->stream, &relay->template, err) != 0 || url_parse(cfg->redis, &relay->url, err) != 0) {
+  if (template_parse(cfg->stream, &relay->template, err) != 0 || url_parse(cfg->redis, &relay->url, err) != 0 ||
+      trim_rule_read(cfg, relay->template, &relay->trim, err) != 0) {
     err->class = ERR_FATAL; /* the option is there and has a value: what it says can never work */
     return -1;
   }
   if (load_table(relay, err) != 0 ||
       fleet_describe(cfg->lanes_n, relay->table->name, relay->table->database, &relay->fleet, err) != 0 ||
       queue_new(&relay->notes, true, err) != 0) {
+    return -1;
+  }
+  if (cloudevent_form_init(&relay->form, cfg->cloudevents_source, relay->table->name, relay->table->is_payload_text,
+                           err) != 0) {
+    err->class = err->class == ERR_USAGE ? ERR_FATAL : err->class;
     return -1;
   }
   block_signals(true);
@@ -187,13 +198,17 @@ static int start(struct relay *relay, struct err *err) {
     rc = alert_start(cfg, &relay->url, relay->table, relay->quiet, &relay->alert, err);
   }
   if (rc == 0) {
+    rc = trimmer_start(cfg, &relay->url, relay->template, &relay->trim, relay->publishers, relay->drain,
+                       &relay->trimmer, err);
+  }
+  if (rc == 0) {
     rc = relay_progress_start(cfg, relay->table, relay->coordinator, &relay->progress, err);
   }
   block_signals(false);
   if (rc != 0) {
     return -1;
   }
-  return stats_new(cfg, relay->coordinator, relay->publishers, relay->alert, &relay->stats, err);
+  return stats_new(cfg, relay->coordinator, relay->publishers, relay->alert, relay->trimmer, &relay->stats, err);
 }
 
 static void log_start(const struct relay *relay) {
@@ -270,6 +285,7 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
     stop_set(relay->drain);
   }
   cleanup_stop(relay->cleanup);
+  trimmer_stop(relay->trimmer);
   if (relay->coordinator != NULL) {
     struct err why = ERR_INIT;
     status = coordinator_join(relay->coordinator, &why);
@@ -300,6 +316,7 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
   }
   queue_free(relay->notes);
   free(relay->fleet);
+  cloudevent_form_fini(&relay->form);
   table_free(relay->table);
   url_fini(&relay->url);
   template_free(relay->template);

@@ -15,12 +15,19 @@
 #include "embed.h"
 
 #define MESSAGE_OVERHEAD_BYTES 160 /* of a message in a call: lengths, its name in the journal */
+#define ENVELOPE_FIELDS_N 3        /* words a message: the envelope, then its aggregate's type and id for the script */
 #define SHOWN_LIMIT "512 MiB (proto-max-bulk-len)"
 
-int round_init(struct round *round, const struct template *template, int64_t write_bytes_max, bool has_wait,
-               struct err *err) {
-  *round = (struct round){
-      .template = template, .write_bytes_max = write_bytes_max, .has_wait = has_wait, .streams = KEYSET_INIT};
+int round_init(struct round *round, const struct cfg *cfg, const struct template *template,
+               const struct cloudevent_form *form, struct err *err) {
+  *round = (struct round){.template = template,
+                          .write_bytes_max = cfg->max_write_bytes,
+                          .has_wait = cfg->wait_replicas_n > 0,
+                          .has_index = !template_is_per_lane(template),
+                          .form = form,
+                          .groups = &cfg->ensure_groups,
+                          .stream_ttl_ms = cfg->stream_ttl_ms,
+                          .streams = KEYSET_INIT};
   round->day = (struct entry_day)ENTRY_DAY_INIT;
   sha1_hex(embed_publish_lua, embed_publish_lua_bytes, round->sha);
   return redis_pipeline_new(&round->pipeline, err);
@@ -31,6 +38,7 @@ void round_fini(struct round *round) {
   free(round->calls);
   free(round->items);
   free(round->lags_us);
+  buf_free(&round->envelopes);
   buf_free(&round->lines);
   buf_free(&round->journal);
   buf_free(&round->stream);
@@ -45,6 +53,10 @@ void round_begin(struct round *round) {
   round->lags_n = 0;
   round->bytes = 0;
   buf_reset(&round->lines);
+  if (round->envelopes.size > (size_t)round->write_bytes_max * 4) {
+    buf_free(&round->envelopes);
+  }
+  buf_reset(&round->envelopes);
 }
 
 /* ---- taking messages */
@@ -136,13 +148,28 @@ static int number_stream(struct round *round, const struct batch *batch, const s
   return keyset_add(&round->streams, round->stream.data, bytes, number, err);
 }
 
+/* Makes the envelope of an item; *bytes is the message's size then.  ERR_REJECT when it has none. */
+static int make_envelope(struct round *round, struct item *item, int64_t *bytes, struct err *err) {
+  item->envelope_from = round->envelopes.len;
+  if (cloudevent_append(round->form, item->batch, item->msg, &round->envelopes, err) != 0) {
+    return -1;
+  }
+  item->envelope_bytes = round->envelopes.len - item->envelope_from;
+  if (item->envelope_bytes > ROUND_VALUE_BYTES_MAX) {
+    return err_set(err, ERR_REJECT, "too_large", "its envelope has %zu bytes; Redis takes at most " SHOWN_LIMIT,
+                   item->envelope_bytes);
+  }
+  *bytes = (int64_t)item->envelope_bytes + MESSAGE_OVERHEAD_BYTES;
+  return 0;
+}
+
 /* Takes messages from the lane's queue into the call. */
 static int take_messages(struct round *round, struct call *call, int *fields_n, struct err *err) {
   struct lane *lane = call->lane;
   bool is_per_lane = template_is_per_lane(round->template);
   for (struct entry *entry = lane->head; entry != NULL; entry = entry->next) {
     const struct batch *batch = entry->part->batch;
-    int batch_fields_n = entry_fields_n(batch);
+    int batch_fields_n = round->form != NULL ? ENVELOPE_FIELDS_N : entry_fields_n(batch);
     for (int i = entry->at; i < entry->run->n; i++) {
       struct msg *msg = &entry->run->msgs[i];
       if (msg->outcome != OUTCOME_NONE) {
@@ -161,6 +188,14 @@ static int take_messages(struct round *round, struct call *call, int *fields_n, 
         item.is_inherited = true;
         break;
       case LOOK_ADD:
+        if (round->form != NULL && make_envelope(round, &item, &bytes, err) != 0) {
+          if (err->class != ERR_REJECT) {
+            return -1;
+          }
+          lane_decide(lane, msg, OUTCOME_FAILED, err->text);
+          err_clear(err);
+          continue;
+        }
         /* A single message above the limit goes alone. */
         if (round->bytes > 0 && round->bytes + bytes > round->write_bytes_max) {
           return 0;
@@ -204,16 +239,23 @@ static int make_journal(struct round *round, struct call *call, struct err *err)
              : buf_append(&round->journal, round->lines.data + call->lines_from, call->lines_bytes, err);
 }
 
-static int append_keys(struct round *round, const struct call *call, struct err *err) {
-  size_t bytes = template_journal_key(round->template, call->lane->no, round->stream.data, round->stream.size);
+typedef size_t render_key(const struct template *template, int lane, char *buf, size_t cap);
+
+static int append_lane_key(struct round *round, int lane, render_key *render, struct err *err) {
+  size_t bytes = render(round->template, lane, round->stream.data, round->stream.size);
   if (bytes > round->stream.size) {
     if (buf_reserve(&round->stream, bytes, err) != 0) {
       return -1;
     }
-    bytes = template_journal_key(round->template, call->lane->no, round->stream.data, round->stream.size);
+    bytes = render(round->template, lane, round->stream.data, round->stream.size);
   }
-  if (redis_pipeline_arg_int(round->pipeline, 1 + round->streams.n, err) != 0 ||
-      redis_pipeline_arg(round->pipeline, round->stream.data, bytes, err) != 0) {
+  return redis_pipeline_arg(round->pipeline, round->stream.data, bytes, err);
+}
+
+static int append_keys(struct round *round, const struct call *call, struct err *err) {
+  size_t bytes = 0;
+  if (redis_pipeline_arg_int(round->pipeline, 1 + round->streams.n + (call->has_index ? 1 : 0), err) != 0 ||
+      append_lane_key(round, call->lane->no, template_journal_key, err) != 0) {
     return -1;
   }
   for (int i = 0; i < round->streams.n; i++) {
@@ -222,7 +264,50 @@ static int append_keys(struct round *round, const struct call *call, struct err 
       return -1;
     }
   }
+  return call->has_index ? append_lane_key(round, call->lane->no, template_index_key, err) : 0;
+}
+
+/* Number of the words that tell of the index, the expiry and the groups; 0 where none of these is wanted. */
+static int upkeep_n(const struct round *round, const struct call *call) {
+  bool is_any = call->has_index || round->stream_ttl_ms > 0 || round->groups->n > 0;
+  return is_any ? 2 + round->groups->n : 0;
+}
+
+static int append_upkeep(struct round *round, const struct call *call, struct err *err) {
+  int n = upkeep_n(round, call);
+  if (redis_pipeline_arg_int(round->pipeline, n, err) != 0) {
+    return -1;
+  }
+  if (n == 0) {
+    return 0;
+  }
+  if (redis_pipeline_arg_int(round->pipeline, call->has_index, err) != 0 ||
+      redis_pipeline_arg_int(round->pipeline, round->stream_ttl_ms, err) != 0) {
+    return -1;
+  }
+  for (int i = 0; i < round->groups->n; i++) {
+    const char *group = round->groups->values[i];
+    if (redis_pipeline_arg(round->pipeline, group, strlen(group), err) != 0) {
+      return -1;
+    }
+  }
   return 0;
+}
+
+static int append_message(struct round *round, const struct item *item, struct err *err) {
+  if (round->form == NULL) {
+    return entry_append(round->pipeline, &round->day, item->batch, item->msg, err);
+  }
+  size_t type_bytes;
+  size_t id_bytes;
+  const char *type = batch_text(item->batch, item->msg, COL_AGGREGATE_TYPE, &type_bytes);
+  const char *id = batch_text(item->batch, item->msg, COL_AGGREGATE_ID, &id_bytes);
+  return redis_pipeline_arg(round->pipeline, round->envelopes.data + item->envelope_from, item->envelope_bytes, err) !=
+                     0 ||
+                 redis_pipeline_arg(round->pipeline, type, type_bytes, err) != 0 ||
+                 redis_pipeline_arg(round->pipeline, id, id_bytes, err) != 0
+             ? -1
+             : 0;
 }
 
 static int append_call(struct round *round, struct call *call, int fields_n, struct err *err) {
@@ -232,7 +317,11 @@ static int append_call(struct round *round, struct call *call, int fields_n, str
   if (make_journal(round, call, err) != 0) {
     return -1;
   }
-  int args_n = 3 + 1 + round->streams.n + 6 + call->adds_n * (fields_n + (has_stream ? 1 : 0));
+  /* A probe has the index too: it may be what was refused. */
+  call->has_index =
+      round->has_index && call->lane->index == LANE_INDEX_WRITTEN && (call->adds_n > 0 || call->lane->wants_probe);
+  int args_n = 3 + 1 + round->streams.n + (call->has_index ? 1 : 0) + 7 +
+               call->adds_n * (fields_n + (has_stream ? 1 : 0)) + upkeep_n(round, call);
   call->command = redis_pipeline_n(pipeline);
   if (redis_pipeline_begin(pipeline, args_n, err) != 0 || redis_pipeline_arg(pipeline, "EVALSHA", 7, err) != 0 ||
       redis_pipeline_arg(pipeline, round->sha, strlen(round->sha), err) != 0 || append_keys(round, call, err) != 0 ||
@@ -241,13 +330,13 @@ static int append_call(struct round *round, struct call *call, int fields_n, str
       redis_pipeline_arg(pipeline, round->journal.data, round->journal.len, err) != 0 ||
       redis_pipeline_arg_int(pipeline, call->carried_n, err) != 0 ||
       redis_pipeline_arg_int(pipeline, call->adds_n, err) != 0 ||
-      redis_pipeline_arg_int(pipeline, fields_n, err) != 0) {
+      redis_pipeline_arg_int(pipeline, fields_n, err) != 0 || append_upkeep(round, call, err) != 0) {
     return -1;
   }
   for (int i = call->first; i < call->first + call->n; i++) {
     const struct item *item = &round->items[i];
     if (!item->is_inherited && ((has_stream && redis_pipeline_arg_int(pipeline, item->stream + 1, err) != 0) ||
-                                entry_append(pipeline, &round->day, item->batch, item->msg, err) != 0)) {
+                                append_message(round, item, err) != 0)) {
       return -1;
     }
   }

@@ -23,6 +23,18 @@ static void log_unknown(const struct err *err, int lane) {
   }
 }
 
+void round_log_upkeep(int lane, const char *text) {
+  static struct log_limit limit = {.interval_us = INT64_C(60) * 1000000};
+  int64_t held_back;
+  if (log_limit_pass(&limit, &held_back)) {
+    log_event(
+        LOG_ERROR, "stream_upkeep_failed",
+        "a consumer group, the index of stream names or an expiry could not be written; the messages are published "
+        "all the same",
+        LOG_STR("error", text), LOG_INT("lane", lane), LOG_INT("held_back", held_back));
+  }
+}
+
 static unsigned classify(const struct redis_reply *reply, const struct call *call, struct err *err) {
   size_t bytes;
   const char *text = redis_reply_text(reply, &bytes);
@@ -144,6 +156,31 @@ static enum call_result read_outcomes(struct round *round, const struct call *ca
   return result;
 }
 
+/* The journal was written, by a call without streams: so these were to blame for the call that was refused, or the index where it was left out. */
+static void answer_probe(struct lane *lane) {
+  if (!lane->wants_probe) {
+    return;
+  }
+  lane->wants_probe = false;
+  if (lane->index == LANE_INDEX_REFUSED) {
+    lane->index = LANE_INDEX_LEFT_OUT;
+  } else {
+    lane->is_single = true;
+  }
+}
+
+/* Behind the outcomes and an error for each message refused: what the call could not keep up beside the entries. */
+static void read_upkeep(const struct call *call, const struct redis_reply *reply, const char *outcomes, size_t n) {
+  size_t at = 2;
+  for (size_t i = 0; i < n; i++) {
+    at += outcomes[i] == 'r';
+  }
+  if (at < redis_reply_n(reply)) {
+    size_t bytes;
+    round_log_upkeep(call->lane->no, redis_reply_text(redis_reply_at(reply, at), &bytes));
+  }
+}
+
 static enum call_result read_written(struct round *round, const struct call *call, const struct redis_reply *reply,
                                      int64_t reply_us, struct err *err) {
   struct lane *lane = call->lane;
@@ -154,11 +191,8 @@ static enum call_result read_written(struct round *round, const struct call *cal
     return CALL_LANE_FAILED;
   }
   memcpy(lane->token, call->token, sizeof lane->token);
-  if (lane->wants_probe) {
-    /* The journal can be written, so it was one of the streams. */
-    lane->wants_probe = false;
-    lane->is_single = true;
-  }
+  answer_probe(lane);
+  read_upkeep(call, reply, outcomes, n);
   if (strspn(outcomes, "a") == n) {
     publish_all(round, call, reply_us);
     return CALL_DONE;
@@ -195,10 +229,7 @@ static enum call_result read_own(struct round *round, const struct call *call, c
     return CALL_LANE_FAILED;
   }
   memcpy(lane->token, call->token, sizeof lane->token);
-  if (lane->wants_probe) {
-    lane->wants_probe = false;
-    lane->is_single = true;
-  }
+  answer_probe(lane);
   struct buf line = BUF_INIT;
   at = call->carried_n;
   for (int i = call->first; i < call->first + call->n; i++) {
@@ -254,6 +285,11 @@ static enum call_result read_error(struct round *round, const struct call *call,
     assert(call->n == 1);
     fail_item(round, &round->items[call->first], lane, err);
     return CALL_DONE;
+  }
+  if ((effects & REDIS_EFFECT_SINGLE) != 0 && call->has_index) {
+    lane->index = LANE_INDEX_REFUSED;
+    round_log_upkeep(lane->no, err->text);
+    return CALL_AGAIN;
   }
   enum call_result result = err->class == ERR_RETRY ? CALL_LINK_FAILED : CALL_LANE_FAILED;
   err->class = ERR_RETRY;

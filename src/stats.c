@@ -17,7 +17,8 @@ struct stats {
   struct coordinator *coordinator;
   struct publisher *const *publishers;
   struct alert *alert;
-  struct metrics *metrics; /* NULL: no file */
+  const struct trimmer *trimmer; /* NULL: nothing is trimmed */
+  struct metrics *metrics;       /* NULL: no file */
   int64_t since_us;
   struct stats_publisher *publishers_now;
   int64_t *queue_depths; /* the same as a list for the log */
@@ -76,6 +77,15 @@ static void collect_publishers(struct stats *stats) {
   };
 }
 
+static void collect_trimmer(struct stats *stats) {
+  struct trimmer_stats *total = &stats->figures.trimmed_total;
+  const struct trimmer_stats last = *total;
+  trimmer_read_stats(stats->trimmer, total);
+  stats->figures.trimmed_fresh =
+      (struct trimmer_stats){.trimmed_n = total->trimmed_n - last.trimmed_n,
+                             .trimmed_unread_n = total->trimmed_unread_n - last.trimmed_unread_n};
+}
+
 /* Ends an interval: what happened in it is fresh. */
 static void collect(struct stats *stats) {
   int64_t now_us = clock_now_us();
@@ -84,6 +94,7 @@ static void collect(struct stats *stats) {
   }
   collect_coordinator(stats);
   collect_publishers(stats);
+  collect_trimmer(stats);
   alert_read(stats->alert, &stats->figures.table);
   for (int i = 0; i < STATS_TIMES_N; i++) {
     histogram_merge(&stats->times_total[i], &stats->times_fresh[i]);
@@ -106,25 +117,26 @@ static void log_figures(const struct stats_figures *figures, const int64_t *queu
   const struct histogram *settle = &figures->times_fresh[STATS_SETTLE];
   const struct histogram *round_trip = &figures->times_fresh[STATS_ROUND_TRIP];
   double seconds = figures->interval_seconds;
-  log_event(LOG_INFO, "stats", "what happened since the last line", LOG_REAL("interval_seconds", seconds),
-            LOG_INT("claimed", fresh->claimed_n), LOG_INT("published", fresh->published_n),
-            LOG_REAL("rate_per_second", seconds > 0 ? (double)fresh->published_n / seconds : 0.0),
-            LOG_INT("failed", fresh->failed_n), LOG_INT("withheld", fresh->withheld_n),
-            LOG_INT("given_back", fresh->given_back_n), LOG_INT("in_flight", figures->in_flight_n),
-            LOG_INT("dead", fresh->dead_n), LOG_INT("inherited", publishers->inherited_n),
-            LOG_INT("fenced", publishers->fenced_n), LOG_INT("batches", fresh->batches_n),
-            LOG_INT("sweeps", fresh->sweeps_n), LOG_REAL("lag_p50_ms", quantile_ms(lag, 0.5)),
-            LOG_REAL("lag_p99_ms", quantile_ms(lag, 0.99)), LOG_REAL("lag_max_ms", (double)lag->max / 1000.0),
-            LOG_REAL("claim_p50_ms", quantile_ms(claim, 0.5)), LOG_REAL("claim_p99_ms", quantile_ms(claim, 0.99)),
-            LOG_REAL("settle_p50_ms", quantile_ms(settle, 0.5)), LOG_REAL("settle_p99_ms", quantile_ms(settle, 0.99)),
-            LOG_REAL("redis_round_trip_p50_ms", quantile_ms(round_trip, 0.5)),
-            LOG_REAL("redis_round_trip_p99_ms", quantile_ms(round_trip, 0.99)),
-            LOG_INT("redis_writes", publishers->writes_n), LOG_INT("redis_bytes", publishers->bytes_n),
-            LOG_INTS("queue_depths", queue_depths, figures->publishers_n),
-            LOG_INT("redis_connects", publishers->connects_n), LOG_INT("postgres_reconnects", fresh->reconnects_n),
-            LOG_INT("lanes_active", figures->total.lanes_active_n),
-            LOG_INT("aggregates_held_back", figures->total.held_back_n),
-            LOG_INT("claimed_total", figures->total.claimed_n), LOG_INT("published_total", figures->total.published_n));
+  log_event(
+      LOG_INFO, "stats", "what happened since the last line", LOG_REAL("interval_seconds", seconds),
+      LOG_INT("claimed", fresh->claimed_n), LOG_INT("published", fresh->published_n),
+      LOG_REAL("rate_per_second", seconds > 0 ? (double)fresh->published_n / seconds : 0.0),
+      LOG_INT("failed", fresh->failed_n), LOG_INT("withheld", fresh->withheld_n),
+      LOG_INT("given_back", fresh->given_back_n), LOG_INT("in_flight", figures->in_flight_n),
+      LOG_INT("dead", fresh->dead_n), LOG_INT("inherited", publishers->inherited_n),
+      LOG_INT("fenced", publishers->fenced_n), LOG_INT("batches", fresh->batches_n), LOG_INT("sweeps", fresh->sweeps_n),
+      LOG_REAL("lag_p50_ms", quantile_ms(lag, 0.5)), LOG_REAL("lag_p99_ms", quantile_ms(lag, 0.99)),
+      LOG_REAL("lag_max_ms", (double)lag->max / 1000.0), LOG_REAL("claim_p50_ms", quantile_ms(claim, 0.5)),
+      LOG_REAL("claim_p99_ms", quantile_ms(claim, 0.99)), LOG_REAL("settle_p50_ms", quantile_ms(settle, 0.5)),
+      LOG_REAL("settle_p99_ms", quantile_ms(settle, 0.99)),
+      LOG_REAL("redis_round_trip_p50_ms", quantile_ms(round_trip, 0.5)),
+      LOG_REAL("redis_round_trip_p99_ms", quantile_ms(round_trip, 0.99)), LOG_INT("redis_writes", publishers->writes_n),
+      LOG_INT("redis_bytes", publishers->bytes_n), LOG_INTS("queue_depths", queue_depths, figures->publishers_n),
+      LOG_INT("redis_connects", publishers->connects_n), LOG_INT("postgres_reconnects", fresh->reconnects_n),
+      LOG_INT("lanes_active", figures->total.lanes_active_n),
+      LOG_INT("aggregates_held_back", figures->total.held_back_n), LOG_INT("trimmed", figures->trimmed_fresh.trimmed_n),
+      LOG_INT("trimmed_unread", figures->trimmed_fresh.trimmed_unread_n),
+      LOG_INT("claimed_total", figures->total.claimed_n), LOG_INT("published_total", figures->total.published_n));
 }
 
 static void write_metrics(struct stats *stats) {
@@ -164,7 +176,7 @@ static int start_metrics(struct stats *stats, struct err *err) {
 }
 
 int stats_new(const struct cfg *cfg, struct coordinator *coordinator, struct publisher *const *publishers,
-              struct alert *alert, struct stats **out, struct err *err) {
+              struct alert *alert, const struct trimmer *trimmer, struct stats **out, struct err *err) {
   *out = NULL;
   size_t n = (size_t)cfg->publishers_n;
   struct stats *stats = calloc(1, sizeof *stats);
@@ -177,6 +189,7 @@ int stats_new(const struct cfg *cfg, struct coordinator *coordinator, struct pub
   stats->coordinator = coordinator;
   stats->publishers = publishers;
   stats->alert = alert;
+  stats->trimmer = trimmer;
   stats->since_us = clock_now_us();
   stats->figures = (struct stats_figures){.publishers_n = cfg->publishers_n,
                                           .lanes_n = cfg->lanes_n,

@@ -103,6 +103,9 @@ static int check_columns(const PGresult *columns, struct table *table, bool is_n
     if (wanted[w].is_optional) {
       table->has_headers = true;
     }
+    if (strcmp(wanted[w].name, "payload") == 0) {
+      table->is_payload_text = strncmp(type, "json", strlen("json")) != 0;
+    }
     if (strcmp(wanted[w].name, "last_error") == 0) {
       long modifier = strtol(PQgetvalue(columns, row, 3), NULL, 10);
       table->error_chars = modifier > 4 && modifier - 4 < ERROR_CHARS ? (int)modifier - 4 : ERROR_CHARS;

@@ -24,6 +24,7 @@ enum cfg_command {
   CFG_VERSION
 };
 enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
+enum cfg_format { CFG_FORMAT_FIELDS, CFG_FORMAT_CLOUDEVENTS };
 
 /* The values of an option that may be given several times. */
 struct cfg_list {
@@ -66,6 +67,13 @@ struct cfg {
   int64_t stats_every_ms;
   char *metrics_file; /* "": none */
   bool is_until_empty;
+  struct cfg_list ensure_groups; /* consumer groups that every stream has from its first entry on */
+  enum cfg_format format;
+  char *cloudevents_source; /* "": made of the table's name */
+  char *trim;               /* "": nothing is trimmed; see outboxd/trim_rule.h */
+  int64_t trim_keep_ms;
+  int64_t trim_every_ms;
+  int64_t stream_ttl_ms; /* 0: streams do not expire */
 
   enum log_level log_level;
   enum log_format log_format;

@@ -21,6 +21,13 @@ enum lane_state {
   LANE_OPEN    /* may be written */
 };
 
+/* Is the index of stream names a key of the lane's calls?  Begins anew with each epoch. */
+enum lane_index {
+  LANE_INDEX_WRITTEN, /* yes, where the template has one */
+  LANE_INDEX_REFUSED, /* Redis refused a call that had no other key but the journal: whether it takes one without is being found out */
+  LANE_INDEX_LEFT_OUT /* no: Redis takes calls without it */
+};
+
 /* A publisher's share of a batch; ends with its last run. */
 struct part {
   struct batch *batch; /* borrowed until the share is reported as done */
@@ -54,10 +61,11 @@ struct stopped;
 struct lane {
   int no;
   enum lane_state state;
-  bool has_take;      /* somebody waits for its journal */
-  bool wants_probe;   /* a call was refused as a whole: find out whether the journal alone may be written */
-  bool is_single;     /* for this epoch: one message a call */
-  int64_t lost_epoch; /* runs of this epoch and earlier ones are withheld */
+  bool has_take;    /* somebody waits for its journal */
+  bool wants_probe; /* a call was refused as a whole: find out whether the journal alone may be written */
+  bool is_single;   /* for this epoch: one message a call */
+  enum lane_index index;
+  int64_t lost_epoch;              /* runs of this epoch and earlier ones are withheld */
   char token[JOURNAL_TOKEN_BYTES]; /* of the journal, as far as is known; "": no journal */
   struct lane_counts *counts;
 

@@ -13,6 +13,7 @@
 
 #include "outboxd/batch.h"
 #include "outboxd/cfg.h"
+#include "outboxd/cloudevent.h"
 #include "outboxd/err.h"
 #include "outboxd/histogram.h"
 #include "outboxd/journal.h"
@@ -78,12 +79,12 @@ struct publisher_stats {
 
 struct publisher;
 
-/* Starts the thread; it connects when the first JOB_TAKE asks it to.  url, template, fleet, cfg, notes (the coordinator's queue) and abort (set when
+/* Starts the thread; it connects when the first JOB_TAKE asks it to.  url, template, form (NULL: --format fields), fleet, cfg, notes (the coordinator's queue) and abort (set when
  * everything must end at once) are borrowed for the publisher's life.  fleet: what all processes on these streams must agree on (lanes, table, database), as
  * a text that is compared byte for byte with what the first one recorded in Redis; another one there is a NOTE_FATAL. */
 must_check int publisher_start(const struct cfg *cfg, const struct url *url, const struct template *template,
-                               const char *fleet, int index, struct queue *notes, const struct stop *abort,
-                               struct publisher **out, struct err *err);
+                               const struct cloudevent_form *form, const char *fleet, int index, struct queue *notes,
+                               const struct stop *abort, struct publisher **out, struct err *err);
 
 /* Closes the queue, waits for the thread, frees.  A write under way is finished (within --redis-timeout, unless abort is set), what was still queued is
  * answered as withheld.  NULL is fine. */
@@ -96,6 +97,10 @@ void publisher_push(struct publisher *publisher, struct job **job);
  * Any thread; takes the publisher's statistics lock. */
 void publisher_read_stats(struct publisher *publisher, struct publisher_stats *out, struct histogram *round_trip,
                           struct histogram *lag);
+
+/* Does it have the lane, so that it may write there?  As of its last turn: true for a moment after the lane was lost, false for a moment after it was
+ * taken.  Any thread; takes the publisher's statistics lock. */
+bool publisher_has_lane(struct publisher *publisher, int lane);
 
 /* Does Redis not answer it?  Any thread; takes the publisher's statistics lock. */
 bool publisher_is_down(struct publisher *publisher);

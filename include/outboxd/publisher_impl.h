@@ -1,7 +1,8 @@
 /*
- * What the parts of a publisher share: src/publisher.c (the thread, its jobs and notes) and src/publisher_write.c (writes).
+ * What the parts of a publisher share: src/publisher.c (the thread, its jobs and notes), src/publisher_take.c (taking lanes over) and
+ * src/publisher_write.c (writes).
  *
- * For those two alone.
+ * For those three alone.
  */
 #ifndef OUTBOXD_PUBLISHER_IMPL_H
 #define OUTBOXD_PUBLISHER_IMPL_H
@@ -43,10 +44,13 @@ struct publisher {
   pthread_mutex_t stats_mutex;
   /* Under stats_mutex: */
   struct publisher_stats stats;
+  bool *is_open; /* lanes_n: which lanes are open */
   struct histogram round_trip;
   struct histogram lag;
 };
 
+/* Queues a copy of the note for the coordinator; what it owns goes along. */
+void publisher_send_note(struct publisher *pub, struct note note);
 /* Takes finished runs off the lane's queue; reports batches that are done with. */
 void publisher_report_finished(struct publisher *pub, struct lane *lane);
 /* Tells the coordinator once when err can never be cured. */
@@ -55,6 +59,12 @@ void publisher_tell_fatal(struct publisher *pub, const struct err *err);
 void publisher_lose_lane(struct publisher *pub, struct lane *lane, const struct err *err, bool is_fenced);
 /* The same for every open lane. */
 void publisher_lose_all(struct publisher *pub, const struct err *err);
+
+/* Takes over the lanes that somebody waits for (has_take), in one round trip: each is answered by a note.  Blocks for --redis-timeout at most. */
+void publisher_take_lanes(struct publisher *pub);
+/* The lane, or each that waits, cannot be taken over now. */
+void publisher_fail_take(struct publisher *pub, struct lane *lane, const struct err *err);
+void publisher_fail_takes(struct publisher *pub, const struct err *err);
 
 /* One write: whatever the open lanes have and the limits allow, sent, answered and read.  Blocks for --redis-timeout at most (more for one huge
  * message), ends early when abort is set. */

@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #include "outboxd/buf.h"
+#include "outboxd/cfg.h"
+#include "outboxd/cloudevent.h"
 #include "outboxd/entry.h"
 #include "outboxd/err.h"
 #include "outboxd/keyset.h"
@@ -28,7 +30,9 @@
 struct item {
   struct msg *msg;
   const struct batch *batch;
-  int stream;        /* number in the call's keys */
+  int stream;           /* number in the call's keys */
+  size_t envelope_from; /* in the round's envelopes, with --format cloudevents */
+  size_t envelope_bytes;
   bool is_inherited; /* in the stream already; waits for the replicas only */
 };
 
@@ -39,6 +43,7 @@ struct call {
   int n;
   int adds_n; /* those of them that are added; a call without any writes the journal only */
   int carried_n;
+  bool has_index;    /* the index of stream names is one of its keys */
   bool is_missing;   /* the script was not loaded: sent again as EVAL */
   size_t lines_from; /* the names of those added, in lines */
   size_t lines_bytes;
@@ -57,7 +62,11 @@ enum call_result {
 struct round {
   const struct template *template;
   int64_t write_bytes_max;
-  bool has_wait; /* replicas are waited for: inherited messages need a call as well */
+  bool has_wait;                      /* replicas are waited for: inherited messages need a call as well */
+  bool has_index;                     /* the template makes more than one stream a lane */
+  const struct cloudevent_form *form; /* NULL: a field for each column */
+  const struct cfg_list *groups;      /* --ensure-group */
+  int64_t stream_ttl_ms;              /* 0: none */
 
   struct redis_pipeline *pipeline;
   struct call *calls;
@@ -67,6 +76,7 @@ struct round {
   int items_n;
   int items_size;
   int64_t bytes; /* of the messages taken so far */
+  struct buf envelopes;
   struct buf lines;
   struct buf journal;
   struct buf stream;
@@ -77,9 +87,9 @@ struct round {
   struct entry_day day;
 };
 
-/* template is borrowed.  ERR_RETRY on no memory.  Caller: round_fini. */
-must_check int round_init(struct round *round, const struct template *template, int64_t write_bytes_max, bool has_wait,
-                          struct err *err);
+/* cfg, template and form (NULL: --format fields) are borrowed.  ERR_RETRY on no memory.  Caller: round_fini. */
+must_check int round_init(struct round *round, const struct cfg *cfg, const struct template *template,
+                          const struct cloudevent_form *form, struct err *err);
 void round_fini(struct round *round);
 
 /* Empties it for the next write. */
@@ -92,6 +102,9 @@ must_check int round_add(struct round *round, struct lane *lane, struct err *err
 /* Puts call number `index` of from's pipeline into pipeline again, as EVAL. */
 must_check int round_append_eval(const struct round *round, int index, struct redis_pipeline *pipeline,
                                  struct err *err);
+
+/* Logs, limited, that a group, an entry of the index or an expiry could not be written; text is Redis' error.  No message depends on these. */
+void round_log_upkeep(int lane, const char *text);
 
 /* What the reply to a call means; decides its messages and moves the lane's token and names on when it was written.  reply_us: when it came in.
  * err is filled for CALL_FENCED, CALL_LANE_FAILED and CALL_LINK_FAILED (class ERR_RETRY). */

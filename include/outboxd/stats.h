@@ -15,6 +15,7 @@
 #include "outboxd/err.h"
 #include "outboxd/histogram.h"
 #include "outboxd/publisher.h"
+#include "outboxd/trimmer.h"
 
 /* The durations that are measured, all in microseconds. */
 enum stats_time {
@@ -38,6 +39,8 @@ struct stats_figures {
   struct coordinator_stats fresh; /* its counters; the levels (lanes_active_n, held_back_n) are in total only */
   struct publisher_stats publishers_total; /* sums over all publishers; levels are in publishers[] */
   struct publisher_stats publishers_fresh;
+  struct trimmer_stats trimmed_total;
+  struct trimmer_stats trimmed_fresh;
   int64_t in_flight_n;        /* claimed, and neither settled nor given back yet */
   struct alert_reading table; /* the metrics file's only: the log has the alerts themselves */
   int publishers_n;
@@ -49,10 +52,10 @@ struct stats_figures {
 
 struct stats;
 
-/* coordinator, publishers (cfg->publishers_n of them) and alert are borrowed for its life.  With cfg->metrics_file the file is written for the first time;
+/* coordinator, publishers (cfg->publishers_n of them), alert and trimmer (may be NULL) are borrowed for its life.  With cfg->metrics_file the file is written for the first time;
  * ERR_FATAL when that cannot be done. */
 must_check int stats_new(const struct cfg *cfg, struct coordinator *coordinator, struct publisher *const *publishers,
-                         struct alert *alert, struct stats **out, struct err *err);
+                         struct alert *alert, const struct trimmer *trimmer, struct stats **out, struct err *err);
 void stats_free(struct stats *stats);
 
 /* Writes one line, and the metrics file anew, and starts the next interval.  A file that cannot be written is warned of, once an hour. */

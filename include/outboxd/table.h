@@ -36,6 +36,7 @@ struct table {
   char *database; /* its name */
   bool is_partitioned;
   bool has_headers;
+  bool is_payload_text;       /* the payload is text, which need not be JSON */
   int error_chars;            /* what last_error takes, at most 1,000 */
   char *claim[CLAIM_FORMS_N]; /* SQL of sql/claim.sql and so on */
   char *claim_simple[CLAIM_FORMS_N];

@@ -38,12 +38,16 @@ size_t template_render(const struct template *template, const struct template_va
 /* "<prefix>{<lane>}:journal"; same convention. */
 size_t template_journal_key(const struct template *template, int lane, char *buf, size_t cap);
 
+/* "<prefix>{<lane>}:streams": the index of the names of a lane's streams, for templates with more than one stream a lane; same convention. */
+size_t template_index_key(const struct template *template, int lane, char *buf, size_t cap);
+
 /* "<prefix>lanes": where the fleet's number of lanes is recorded. */
 size_t template_lanes_key(const struct template *template, char *buf, size_t cap);
 
-/* Patterns for Redis' ACL (~pattern, glob style) that fit all streams, all journals, the key of the number of lanes; same convention. */
+/* Patterns for Redis' ACL (~pattern, glob style) that fit all streams, all journals, all indexes, the key of the number of lanes; same convention. */
 size_t template_stream_pattern(const struct template *template, char *buf, size_t cap);
 size_t template_journal_pattern(const struct template *template, char *buf, size_t cap);
+size_t template_index_pattern(const struct template *template, char *buf, size_t cap);
 size_t template_lanes_pattern(const struct template *template, char *buf, size_t cap);
 
 #endif

@@ -247,7 +247,7 @@ static void check_error(const struct round *round, const struct call *call, cons
     FUZZ_REQUIRE(round->items[call->first].msg->outcome == OUTCOME_FAILED);
     return;
   }
-  FUZZ_REQUIRE(result != CALL_AGAIN || (lane->wants_probe && call->adds_n > 0));
+  FUZZ_REQUIRE(result != CALL_AGAIN || (lane->wants_probe && (call->adds_n > 0 || call->has_index)));
   require_untouched(round, call, lane);
 }
 
@@ -414,8 +414,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
 
   struct round round;
   struct err err = ERR_INIT;
-  FUZZ_REQUIRE(round_init(&round, template, (setup.flags & IS_TIGHT) != 0 ? 400 : 1 << 20,
-                          (setup.flags & HAS_WAIT) != 0, &err) == 0);
+  const struct cfg cfg = {.max_write_bytes = (setup.flags & IS_TIGHT) != 0 ? 400 : 1 << 20,
+                          .wait_replicas_n = (setup.flags & HAS_WAIT) != 0};
+  FUZZ_REQUIRE(round_init(&round, &cfg, template, NULL, &err) == 0);
   round_begin(&round);
   FUZZ_REQUIRE(round_add(&round, &lane, &err) == 0);
   FUZZ_REQUIRE(round.calls_n <= 1);

@@ -31,7 +31,7 @@ void rig_start(struct rig *rig) {
   struct err err = ERR_INIT;
   if (url_parse(rig->url_text, &rig->url, &err) != 0 || template_parse(rig->stream, &rig->template, &err) != 0 ||
       queue_new(&rig->notes, true, &err) != 0 || stop_new(&rig->abort, &err) != 0 ||
-      publisher_start(&rig->cfg, &rig->url, rig->template, rig->fleet, 0, rig->notes, rig->abort, &rig->publisher,
+      publisher_start(&rig->cfg, &rig->url, rig->template, NULL, rig->fleet, 0, rig->notes, rig->abort, &rig->publisher,
                       &err) != 0)
     FAIL("%s", err.text);
   rig_push(rig, JOB_EPOCH, 0);
