@@ -5,6 +5,7 @@
 #   make faults [DURATION=30m] [SEED=n] [FAULT=name]   faults at random, then the checker
 #   make fuzz [FUZZ_SECONDS=60] [FUZZ=name] [FUZZ_KEEP=1]   libFuzzer on everything that reads text from outside
 #   make bench | bench-quick | bench-sweep | bench-soak [DURATION=30m] [RATE=n]   measure (docs/benchmarks.md)
+#   make test-ecosystems     the examples in Python, Node and PHP, against the real relay (docs/testing.md)
 #   make unit | demo | lint | format | check-hardening | clean
 #   make install | uninstall [PREFIX=/usr/local] [DESTDIR=dir]   program, manual page, completions, systemd units, documents
 #   make deb | test-deb      a Debian package in build/deb; installed, tried and purged in a fresh Debian (docs/deployment.md)
@@ -57,6 +58,7 @@ SOURCES := $(sort $(filter-out src/main.c,$(wildcard src/*.c)))
 EMBEDDED := $(sort $(wildcard sql/*.sql src/*.lua))
 UNIT_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 INTEGRATION_SOURCES := $(sort $(wildcard tests/integration/test_*.c))
+ECOSYSTEM_SOURCES := $(sort $(wildcard tests/ecosystems/test_*.c))
 TESTLIB_SOURCES := $(sort $(wildcard tests/lib/*.c))
 TOOL_SOURCES := $(sort $(wildcard tests/tools/*.c))
 FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -68,13 +70,14 @@ MAIN_OBJECT := $(B)/obj/src/main.o
 TESTLIB_OBJECTS := $(TESTLIB_SOURCES:%.c=$(B)/obj/%.o)
 UNIT_PROGRAMS := $(UNIT_SOURCES:%.c=$(B)/%)
 INTEGRATION_PROGRAMS := $(INTEGRATION_SOURCES:%.c=$(B)/%)
+ECOSYSTEM_PROGRAMS := $(ECOSYSTEM_SOURCES:%.c=$(B)/%)
 TOOL_PROGRAMS := $(TOOL_SOURCES:%.c=$(B)/%)
 FUZZ_PROGRAMS := $(FUZZ_SOURCES:%.c=$(B)/%)
 FAULTS_OBJECTS := $(FAULTS_SOURCES:%.c=$(B)/obj/%.o)
 FAULTS_PROGRAM := $(B)/tests/faults/faults
 BENCH_OBJECTS := $(BENCH_SOURCES:%.c=$(B)/obj/%.o)
 BENCH_PROGRAM := $(B)/tests/bench/bench
-TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(TOOL_SOURCES) $(FUZZ_SOURCES) \
+TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(ECOSYSTEM_SOURCES) $(TOOL_SOURCES) $(FUZZ_SOURCES) \
   $(FAULTS_SOURCES) $(BENCH_SOURCES) tests/fuzz/replay.c tests/faults/main.c packaging/generate.c)
 CORE := $(B)/liboutboxd-core.a
 GENERATE := $(B)/packaging/generate
@@ -143,7 +146,7 @@ LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
 
 # ---- targets
 
-.PHONY: all lib pages deps tests unit-programs fuzz-programs test unit fuzz faults bench bench-quick bench-sweep bench-soak demo lint format check-hardening install uninstall deb test-deb clean FORCE
+.PHONY: all lib pages deps tests unit-programs fuzz-programs test test-ecosystems unit fuzz faults bench bench-quick bench-sweep bench-soak demo lint format check-hardening install uninstall deb test-deb clean FORCE
 
 all: $(PROGRAM) $(PAGES)
 lib: $(CORE)
@@ -151,7 +154,8 @@ pages: $(PAGES)
 
 # The packages that the goals given need; one target, so that two package managers never run side by side.
 DEPS_GROUP := $(if $(filter lint format fuzz,$(MAKECMDGOALS)),lint,$(if $(filter bench%,$(MAKECMDGOALS)),bench,$(if $(filter deb test-deb,$(MAKECMDGOALS)),deb,$(if \
-  $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build))))
+  $(filter test-ecosystems,$(MAKECMDGOALS)),ecosystems,$(if \
+  $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build)))))
 deps:
 ifneq ($(DEPS),no)
 	@scripts/install-deps.sh $(DEPS_GROUP)
@@ -218,7 +222,7 @@ $(FUZZ_PROGRAMS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN_OBJECT) $(CORE)
 	$(Q)$(LINK) $(FUZZ_LDFLAGS) $(PACKAGE_LIBS)
 
 $(B)/tests/integration/test_faults: $(FAULTS_OBJECTS)
-$(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj/%.o $(TESTLIB_OBJECTS) $(CORE)
+$(INTEGRATION_PROGRAMS) $(ECOSYSTEM_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj/%.o $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
@@ -257,6 +261,16 @@ test: tests
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz integration
 unit: unit-programs $(PROGRAM) $(PAGES)
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz
+
+# npm packages beside the build, in the versions that examples/node/package.json names.
+$(BUILD)/node/installed: examples/node/package.json | deps
+	@mkdir -p $(@D) && cp $< $(@D)/package.json
+	@cd $(@D) && npm install --no-package-lock --no-audit --no-fund --loglevel=error
+	@touch $@
+# Needs interpreters and libraries of other languages: a group of packages of its own, apart from "test".
+test-ecosystems: $(PROGRAM) $(ECOSYSTEM_PROGRAMS) $(BUILD)/node/installed
+	@scripts/check-examples.sh
+	@BUILD=$(B) NODE_MODULES=$(abspath $(BUILD))/node/node_modules T='$(T)' scripts/run-tests.sh ecosystems
 
 # In a build directory of its own, always with clang: docs/testing.md "Fuzzers".
 fuzz: | deps

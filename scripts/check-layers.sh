@@ -14,7 +14,7 @@ LAYERS='
 3: batch cloudevent entry held_back journal keyset lane link pg pgtick redis round round_reply sql
 4: claim claimer horizon lease publisher publisher_impl publisher_take publisher_write schema settle table
 5: alert alert_probe cleanup cleanup_detach cleanup_impl cleanup_partitions cleanup_rows cleanup_said coordinator coordinator_batches coordinator_lanes trimmer
-6: cmd_check cmd_check_acl cmd_check_impl cmd_check_plan cmd_check_postgres cmd_check_redis cmd_check_rights cmd_check_state cmd_dead cmd_dead_change cmd_dead_impl cmd_init cmd_init_impl cmd_init_index cmd_init_notify cmd_replay cmd_replay_impl cmd_replay_read cmd_replay_write cmd_status cmd_status_impl cmd_status_postgres cmd_status_print cmd_status_redis metrics relay relay_progress service stats
+6: cmd_check cmd_check_acl cmd_check_impl cmd_check_plan cmd_check_postgres cmd_check_redis cmd_check_rights cmd_check_state cmd_dead cmd_dead_change cmd_dead_impl cmd_init cmd_init_functions cmd_init_impl cmd_init_index cmd_init_notify cmd_replay cmd_replay_impl cmd_replay_read cmd_replay_write cmd_status cmd_status_impl cmd_status_postgres cmd_status_print cmd_status_redis metrics relay relay_progress service stats
 7: main
 '
 

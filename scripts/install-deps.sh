@@ -5,6 +5,7 @@
 #   install-deps.sh [test]  and to run the tests and the demo (default)
 #   install-deps.sh bench   and to measure, with plots
 #   install-deps.sh deb     to make and try the Debian package
+#   install-deps.sh ecosystems   and to run the examples in other languages (make test-ecosystems)
 #   install-deps.sh lint    and for make lint and .ci/run
 #
 # Quick, and open to any user, when nothing is missing.  Starts no PostgreSQL, Redis or Prometheus service and creates no
@@ -15,6 +16,10 @@ BUILD_PACKAGES=(gcc libc6-dev make pkg-config binutils libpq-dev libhiredis-dev 
 TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools prometheus python3 faketime procps ca-certificates)
 BENCH_PACKAGES=(gnuplot-nox)
 DEB_PACKAGES=(debhelper dpkg-dev fakeroot lintian debootstrap)
+ECOSYSTEM_PACKAGES=(php-cli php-pgsql php-redis php-illuminate-database php-illuminate-console php-illuminate-events
+  python3-psycopg2 python3-redis ruby golang-go)
+# Where Node.js comes from elsewhere, npm comes with it, and Debian's own would be in its way.
+command -v npm >/dev/null || ECOSYSTEM_PACKAGES+=(nodejs npm)
 LINT_PACKAGES=(git clang clang-tidy clang-format libclang-rt-14-dev cppcheck shellcheck valgrind mandoc zsh systemd)
 
 group=${1:-test}
@@ -23,10 +28,11 @@ case $group in
 build) ;;
 test) packages+=("${TEST_PACKAGES[@]}") ;;
 deb) packages+=("${DEB_PACKAGES[@]}") ;;
+ecosystems) packages+=("${TEST_PACKAGES[@]}" "${ECOSYSTEM_PACKAGES[@]}") ;;
 bench) packages+=("${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}") ;;
 lint) packages+=("${TEST_PACKAGES[@]}" "${LINT_PACKAGES[@]}" "${DEB_PACKAGES[@]}") ;;
 *)
-  echo "install-deps: build, test, bench, deb or lint, not \"$group\"" >&2
+  echo "install-deps: build, test, bench, deb, ecosystems or lint, not \"$group\"" >&2
   exit 2
   ;;
 esac

@@ -3,14 +3,16 @@
 #
 #   relay         outboxd run --no-cleanup: reads the outbox, marks messages
 #   maintenance   one outboxd run without --no-cleanup, outboxd init: the same, and makes and drops partitions or deletes old rows
-#   writer        applications, which are to be members of it: inserts events
+#   writer        applications, which are to be members of it: inserts events, calls outbox_record
+#   consumer      who reads the streams and keeps track in processed_messages: calls outbox_process_once; members again
 #
 #   postgres-roles.sh [--database CONNINFO] [--table NAME] [--relay ROLE] [--maintenance ROLE] [--writer ROLE]
-#                     [--keep-owner] [--no-stats] [--apply]
+#                     [--consumer ROLE] [--keep-owner] [--no-stats] [--apply]
 #
 #   --database     as outboxd takes it (else $DATABASE_URL, else libpq's PG* variables); a superuser, or who owns the table and may make roles
 #   --table        outbox_messages; it need not be there yet: then run this once more when it is
-#   --relay, --maintenance, --writer   names (outboxd_relay, outboxd_maintenance, outboxd_writer); roles that exist are taken as they are
+#   --relay, --maintenance, --writer, --consumer   names (outboxd_relay, outboxd_maintenance, outboxd_writer, outboxd_consumer); roles that
+#                  exist are taken as they are
 #   --keep-owner   a partitioned table stays its owner's, and maintenance becomes a member of the owner: it then has all that the owner has.
 #                  Otherwise maintenance becomes the table's owner, and the owner so far a member of maintenance
 #   --no-stats     without pg_read_all_stats: then the alert about old transactions sees the relay's own only
@@ -24,6 +26,7 @@ table=outbox_messages
 relay=outboxd_relay
 maintenance=outboxd_maintenance
 writer=outboxd_writer
+consumer=outboxd_consumer
 keep_owner=false
 stats=true
 is_applied=
@@ -35,7 +38,7 @@ fail() {
 
 while [ $# -gt 0 ]; do
   case $1 in
-  --database | --table | --relay | --maintenance | --writer)
+  --database | --table | --relay | --maintenance | --writer | --consumer)
     if [ $# -lt 2 ] || [ -z "$2" ]; then fail "$1 needs a value"; fi
     printf -v "${1#--}" '%s' "$2"
     shift 2
@@ -50,8 +53,8 @@ while [ $# -gt 0 ]; do
   *) fail "there is no option ${1%%=*}; --help lists them" ;;
   esac
 done
-if [ "$relay" = "$maintenance" ] || [ "$relay" = "$writer" ] || [ "$maintenance" = "$writer" ]; then
-  fail "--relay, --maintenance and --writer are three roles; give them different names"
+if [ "$(printf '%s\n' "$relay" "$maintenance" "$writer" "$consumer" | sort -u | wc -l)" -ne 4 ]; then
+  fail "--relay, --maintenance, --writer and --consumer are four roles; give them different names"
 fi
 
 # The schema that a table which is not there yet would be made in; "" for the first of the search_path.
@@ -63,7 +66,7 @@ case $table in
 esac
 
 psql=(psql -qXAt -v ON_ERROR_STOP=1 -v "table=$table" -v "schema=$schema" -v "relay=$relay" -v "maintenance=$maintenance"
-  -v "writer=$writer" -v "stats=$stats" -v "keep_owner=$keep_owner")
+  -v "writer=$writer" -v "consumer=$consumer" -v "stats=$stats" -v "keep_owner=$keep_owner")
 [ -z "$database" ] || psql+=(-d "$database")
 
 statements=$("${psql[@]}" -f "$(dirname "$0")/postgres-roles.sql")

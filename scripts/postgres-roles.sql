@@ -1,10 +1,10 @@
 -- The statements that give each role what it needs on one outbox table, and no more.  Called by postgres-roles.sh, which sets the variables:
--- table (as the command line has it), relay, maintenance, writer (role names), schema (of a table that is not there yet; empty for the first
+-- table (as the command line has it), relay, maintenance, writer, consumer (role names), schema (of a table that is not there yet; empty for the first
 -- of the search_path), stats and keep_owner (true or false).
 --
 -- One row a statement, in order.  A right on a table that is there already is granted again, which changes nothing.  docs/privileges.md explains each.
 WITH given AS (
-  SELECT :'relay'::text AS relay, :'maintenance'::text AS maintenance, :'writer'::text AS writer
+  SELECT :'relay'::text AS relay, :'maintenance'::text AS maintenance, :'writer'::text AS writer, :'consumer'::text AS consumer
 ), outbox AS (
   SELECT c.oid, c.relkind, c.relowner, n.nspname, n.oid AS namespace, format('%I.%I', n.nspname, c.relname) AS name,
          format('%I', n.nspname) AS schema, o.rolname AS owner, o.rolsuper AS is_owner_superuser
@@ -25,17 +25,22 @@ WITH given AS (
   FROM outbox o JOIN pg_attribute a ON a.attrelid = o.oid
   WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
     AND a.attname NOT IN ('id', 'attempts', 'last_error', 'published_at')
+), functions AS (
+  -- What outboxd init made for applications.
+  SELECT p.oid, p.proname AS name, p.proowner AS owner, p.oid::regprocedure::text AS signature, row_number() OVER (ORDER BY p.proname) AS nth
+  FROM outbox o JOIN pg_proc p ON p.pronamespace = o.namespace AND p.proname IN ('outbox_record', 'outbox_process_once', 'outbox_uuid_v7')
+  WHERE starts_with(obj_description(p.oid, 'pg_proc'), 'outboxd: ')
 ), member AS (
   SELECT r.rolname AS of, m.rolname AS name
   FROM pg_auth_members a JOIN pg_roles r ON r.oid = a.roleid JOIN pg_roles m ON m.oid = a.member
 ), statements AS (
   SELECT 1 AS step, r.nth AS nth, format('CREATE ROLE %I %s', r.name, r.login) AS sql
-  FROM given g, LATERAL (VALUES (1, g.relay, 'LOGIN'), (2, g.maintenance, 'LOGIN'), (3, g.writer, 'NOLOGIN')) r (nth, name, login)
+  FROM given g, LATERAL (VALUES (1, g.relay, 'LOGIN'), (2, g.maintenance, 'LOGIN'), (3, g.writer, 'NOLOGIN'), (4, g.consumer, 'NOLOGIN')) r (nth, name, login)
   WHERE NOT EXISTS (SELECT FROM pg_roles p WHERE p.rolname = r.name)
   UNION ALL
-  SELECT 2, 0, format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I', current_database(), g.relay, g.maintenance, g.writer) FROM given g
+  SELECT 2, 0, format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I, %I', current_database(), g.relay, g.maintenance, g.writer, g.consumer) FROM given g
   UNION ALL
-  SELECT 3, 0, format('GRANT USAGE ON SCHEMA %s TO %I, %I, %I', w.schema, g.relay, g.maintenance, g.writer) FROM given g, where_to w
+  SELECT 3, 0, format('GRANT USAGE ON SCHEMA %s TO %I, %I, %I, %I', w.schema, g.relay, g.maintenance, g.writer, g.consumer) FROM given g, where_to w
   UNION ALL
   -- Whoever maintains can also relay.
   SELECT 4, 0, format('GRANT %I TO %I', g.relay, g.maintenance) FROM given g
@@ -87,5 +92,20 @@ WITH given AS (
   JOIN pg_class s ON s.oid = d.refobjid AND s.relkind = 'S'
   JOIN pg_namespace n ON n.oid = s.relnamespace
   CROSS JOIN given g
+  UNION ALL
+  -- init, which replaces what has changed, is run as maintenance.
+  SELECT 16, f.nth, format('ALTER FUNCTION %s OWNER TO %I', f.signature, g.maintenance)
+  FROM outbox o, given g, functions f
+  WHERE NOT :'keep_owner'::boolean AND o.relkind = 'p' AND pg_get_userbyid(f.owner) <> g.maintenance
+  UNION ALL
+  SELECT 17, f.nth, format('GRANT EXECUTE ON FUNCTION %s TO %I', f.signature, g.writer)
+  FROM given g, functions f WHERE f.name IN ('outbox_record', 'outbox_uuid_v7')
+  UNION ALL
+  SELECT 18, f.nth, format('GRANT EXECUTE ON FUNCTION %s TO %I', f.signature, g.consumer)
+  FROM given g, functions f WHERE f.name = 'outbox_process_once'
+  UNION ALL
+  -- SELECT of what ON CONFLICT compares.
+  SELECT 19, 0, format('GRANT INSERT (message_id, consumer), SELECT (message_id, consumer) ON %I.processed_messages TO %I', o.nspname, g.consumer)
+  FROM outbox o, given g WHERE to_regclass(format('%I.processed_messages', o.nspname)) IS NOT NULL
 )
 SELECT s.sql || ';' FROM statements s ORDER BY s.step, s.nth

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs test programs and adds up their single tests.
 #
-#   run-tests.sh unit|fuzz|integration...      in the order given; fuzz: fuzzers over their kept inputs
+#   run-tests.sh unit|fuzz|integration|ecosystems...      in the order given; fuzz: fuzzers over their kept inputs
 #
 # Environment: BUILD      directory of the build under test (build)
 #              T          only programs with this in their name
@@ -144,10 +144,10 @@ run_as_roles() {
 cd "$(dirname "$0")/.." || exit 1
 for kind in "$@"; do
   case $kind in
-  unit | fuzz) run_kind "$kind" 1 ;;
+  unit | fuzz | ecosystems) run_kind "$kind" 1 ;;
   integration) run_kind integration "$JOBS" ;;
   *)
-    echo "run-tests: unit, fuzz or integration, not \"$kind\"" >&2
+    echo "run-tests: unit, fuzz, integration or ecosystems, not \"$kind\"" >&2
     exit 2
     ;;
   esac

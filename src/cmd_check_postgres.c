@@ -267,6 +267,33 @@ static void check_notify(struct check *check) {
   }
 }
 
+/* What applications call.  Never a fault: a relay needs none of it. */
+static void check_functions(struct check *check) {
+  static const char *const names[] = {"outbox_record", "outbox_process_once", "outbox_uuid_v7"};
+  char missing[CHECK_TEXT_BYTES] = "";
+  const PGresult *rows = check_ask_of(check, "functions", embed_functions_sql, check->relation.oid);
+  if (rows == NULL) {
+    return;
+  }
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    bool is_there = false;
+    for (int row = 0; row < PQntuples(rows) && !is_there; row++) {
+      is_there =
+          strcmp(PQgetvalue(rows, row, 0), names[i]) == 0 && strncmp(PQgetvalue(rows, row, 5), "outboxd: ", 9) == 0;
+    }
+    if (!is_there) {
+      size_t n = strlen(missing);
+      (void)snprintf(missing + n, sizeof missing - n, "%s%s", n > 0 ? ", " : "", names[i]);
+    }
+  }
+  if (missing[0] == '\0') {
+    check_say(check, CHECK_OK, "functions", NULL, "applications can call outbox_record and outbox_process_once");
+  } else {
+    check_say(check, CHECK_OK, "functions", NULL, "for applications, missing: %s (outboxd init adds them; run needs none)",
+              missing);
+  }
+}
+
 /* ---- streams that will be written next */
 
 /* A row of sql/check_pending.sql. */
@@ -327,6 +354,7 @@ void check_postgres(struct check *check) {
     check_sequence(check);
     check_identity(check);
     check_notify(check);
+    check_functions(check);
     note_streams(check);
   }
   check_cleanup_rights(check);

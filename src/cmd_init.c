@@ -1,8 +1,9 @@
 /*
- * `outboxd init`: the outbox table, its pending index, its partitions, the consumers' table.
+ * `outboxd init`: the outbox table, its pending index, its partitions, the consumers' table, the functions for applications.
  *
  * Owns: one PostgreSQL session and what it says on stdout; runs on the main thread, no other exists.
- * Never: changes a column, drops anything but an index of its own that was left unfinished, makes a writer wait for longer than a second.
+ * Never: changes a column, drops anything but an index of its own that was left unfinished or a function of its own whose arguments have changed, makes
+ * a writer wait for longer than a second.
  */
 #include "cmd_init_impl.h"
 
@@ -174,6 +175,9 @@ static int print_sql(const struct init *init, struct err *err) {
   }
   if (rc == 0) {
     rc = print_script(&script, add_processed(&script, &init->given, "uuid", err));
+  }
+  if (rc == 0) {
+    rc = print_script(&script, init_add_functions(&script, &init->given, err));
   }
   if (rc == 0 && init->cfg->is_init_notify) {
     rc = print_script(&script, init_add_notify(&script, &init->given, err));
@@ -394,7 +398,7 @@ static int run(struct init *init, struct err *err) {
   if (init->table.kind == 'p' && ensure_partitions(init, err) != 0) {
     return -1;
   }
-  if (ensure_processed(init, err) != 0) {
+  if (ensure_processed(init, err) != 0 || init_ensure_functions(init, err) != 0) {
     return -1;
   }
   if (init->cfg->is_init_notify && init_ensure_notify(init, err) != 0) {

@@ -1,6 +1,6 @@
 /*
  * The inside of `outboxd init`, shared by the files it is made of: cmd_init.c (the order of things, the table), cmd_init_index.c (the pending index),
- * cmd_init_notify.c (the trigger of --notify).
+ * cmd_init_functions.c (what applications call), cmd_init_notify.c (the trigger of --notify).
  *
  * Main thread, no other exists.
  */
@@ -39,6 +39,11 @@ void init_index_of(const struct schema_name *table, struct schema_name *out);
 void init_index_name(const struct schema_name *table, char out[SCHEMA_FULL_NAME_BYTES]);
 /* Adds the pending index where an existing table has none. */
 must_check int init_ensure_index(struct init *init, struct err *err);
+
+/* Adds the statements that make outbox_record and its companions beside the table; their names always carry its schema. */
+must_check int init_add_functions(struct schema_script *script, const struct schema_name *table, struct err *err);
+/* The same in the database, as the table's columns ask for it; says what it did.  What is there and is not ours stays, with a note. */
+must_check int init_ensure_functions(struct init *init, struct err *err);
 
 /* --notify: adds the statements that make the trigger of this table. */
 must_check int init_add_notify(struct schema_script *script, const struct schema_name *table, struct err *err);

@@ -17,6 +17,7 @@
 #define RELAY "outboxd_relay"
 #define MAINTENANCE "outboxd_maintenance"
 #define WRITER "outboxd_writer"
+#define CONSUMER "outboxd_consumer"
 #define RUN_MS 60000
 #define DRAIN_MS 60000
 
@@ -260,6 +261,40 @@ static void what_a_writer_may(void **state) {
   PQfinish(conn);
 }
 
+/* The functions for applications, as those who call them and nobody else, whatever PUBLIC may. */
+static void who_may_call_what(void **state) {
+  static const enum table_form forms[] = {TABLE_INIT, TABLE_INIT_PLAIN};
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    db_exec(conn, "DROP TABLE IF EXISTS " TABLE "; DROP TABLE IF EXISTS processed_messages; DROP FUNCTION IF EXISTS "
+                  "outbox_record, outbox_process_once, outbox_uuid_v7");
+    table_create(stack, conn, forms[i], TABLE);
+    db_exec(conn, "REVOKE EXECUTE ON FUNCTION outbox_record, outbox_uuid_v7, outbox_process_once FROM PUBLIC");
+    make_roles(NULL);
+    REQUIRE(db_int(conn, "SELECT count(*) FROM pg_proc WHERE proname LIKE 'outbox\\_%%' AND proowner = '" MAINTENANCE
+                         "'::regrole") == (forms[i] == TABLE_INIT ? 3 : 0),
+            "the functions' owner");
+    db_exec(conn, "SET ROLE " WRITER "; BEGIN");
+    db_exec(conn, "SELECT outbox_record('a', 'b', 'c', '{}')");
+    db_exec(conn, "COMMIT");
+    require_denied(conn, "SELECT outbox_process_once(gen_random_uuid(), 'c')");
+    db_exec(conn, "SET ROLE " CONSUMER "; BEGIN");
+    REQUIRE(db_int(conn, "SELECT outbox_process_once('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 'c')::int") == 1,
+            "not new");
+    REQUIRE(db_int(conn, "SELECT outbox_process_once('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 'c')::int") == 0, "new");
+    db_exec(conn, "COMMIT");
+    require_denied(conn, "SELECT outbox_record('a', 'b', 'c', '{}')");
+    require_denied(conn, "SELECT payload FROM " TABLE);
+    require_denied(conn, "DELETE FROM processed_messages");
+    db_exec(conn, "RESET ROLE");
+    relay_require_says(stack, 0, "found    function   outbox_record", ARGS("init", "--table", TABLE), RUN_MS);
+  }
+  relay_require_says(stack, 0, "found    function   outbox_record", ARGS("init", "--database", maintenance_conninfo),
+                     RUN_MS);
+  PQfinish(conn);
+}
+
 /* Without --apply nothing happens; what is printed does the same. */
 static void printed_statements(void **state) {
   char path[STACK_PATH_BYTES + 16];
@@ -417,9 +452,9 @@ static void patterns_of_the_template(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      ROLES_TEST(each_right_is_named),      ROLES_TEST(rights_to_clean_up), ROLES_TEST(tables_of_somebody_else),
-      ROLES_TEST(what_a_writer_may),        ROLES_TEST(printed_statements), ROLES_TEST(each_redis_right_is_named),
-      ROLES_TEST(patterns_of_the_template),
+      ROLES_TEST(each_right_is_named),       ROLES_TEST(rights_to_clean_up),       ROLES_TEST(tables_of_somebody_else),
+      ROLES_TEST(what_a_writer_may),         ROLES_TEST(who_may_call_what),        ROLES_TEST(printed_statements),
+      ROLES_TEST(each_redis_right_is_named), ROLES_TEST(patterns_of_the_template),
   };
   return HARNESS_RUN(tests, &stack, (&(struct stack_options){.has_aof = true}));
 }
