@@ -229,6 +229,15 @@ size_t template_journal_key(const struct template *template, int lane, char *buf
   return sink.len;
 }
 
+size_t template_lane_key(const struct template *template, int lane, const char *tail, char *buf, size_t cap) {
+  struct sink sink = {buf, cap, 0};
+  put_prefixed(template, put, "{", &sink);
+  put_lane(&sink, lane);
+  put(&sink, "}:", 2);
+  put(&sink, tail, strlen(tail));
+  return sink.len;
+}
+
 size_t template_journal_pattern(const struct template *template, char *buf, size_t cap) {
   struct sink sink = {buf, cap, 0};
   put_prefixed(template, put_literal, "{*}:journal", &sink);

@@ -38,6 +38,9 @@ size_t template_render(const struct template *template, const struct template_va
 /* "<prefix>{<lane>}:journal"; same convention. */
 size_t template_journal_key(const struct template *template, int lane, char *buf, size_t cap);
 
+/* "<prefix>{<lane>}:<tail>": other keys of a lane, in the same hash slot; same convention. */
+size_t template_lane_key(const struct template *template, int lane, const char *tail, char *buf, size_t cap);
+
 /* "<prefix>lanes": where the fleet's number of lanes is recorded. */
 size_t template_lanes_key(const struct template *template, char *buf, size_t cap);
 
