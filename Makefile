@@ -1,13 +1,13 @@
 # outboxd: build, test, check, install.
 #
-#   make                     build/outboxd
+#   make                     build/outboxd, build/outbox-consume, build/liboutbox.a, build/liboutbox.so
 #   make test [T=part]       unit and integration tests; T selects programs by a part of their name
 #   make faults [DURATION=30m] [SEED=n] [FAULT=name]   faults at random, then the checker
 #   make fuzz [FUZZ_SECONDS=60] [FUZZ=name] [FUZZ_KEEP=1]   libFuzzer on everything that reads text from outside
 #   make bench | bench-quick | bench-sweep | bench-soak [DURATION=30m] [RATE=n]   measure (docs/benchmarks.md)
 #   make test-ecosystems     the examples in Python, Node and PHP, against the real relay (docs/testing.md)
 #   make unit | demo | lint | format | check-hardening | clean
-#   make install | uninstall [PREFIX=/usr/local] [DESTDIR=dir]   program, manual page, completions, systemd units, documents
+#   make install | uninstall [PREFIX=/usr/local] [DESTDIR=dir]   programs, library, manual pages, completions, systemd units, documents
 #   make deb | test-deb      a Debian package in build/deb; installed, tried and purged in a fresh Debian (docs/deployment.md)
 #
 #   CC=gcc|clang   SAN=address|thread|fuzzer   each has a directory of its own below build/; the plain build is build/outboxd
@@ -25,9 +25,13 @@ CC := gcc
 endif
 AR ?= ar
 INSTALL ?= install
+OBJCOPY ?= objcopy
 BUILD ?= build
 PREFIX ?= /usr/local
 bindir ?= $(PREFIX)/bin
+libdir ?= $(PREFIX)/lib
+includedir ?= $(PREFIX)/include
+pkgconfigdir ?= $(libdir)/pkgconfig
 mandir ?= $(PREFIX)/share/man
 docdir ?= $(PREFIX)/share/doc/outboxd
 bashcompletiondir ?= $(PREFIX)/share/bash-completion/completions
@@ -54,7 +58,8 @@ VARIANT := $(subst $(space),-,$(strip $(filter-out gcc cc,$(CC_NAME)) $(SAN)))
 B := $(if $(VARIANT),$(BUILD)/$(VARIANT),$(BUILD))
 GEN := $(BUILD)/gen
 
-SOURCES := $(sort $(filter-out src/main.c,$(wildcard src/*.c)))
+MAINS := src/main.c src/consume_main.c
+SOURCES := $(sort $(filter-out $(MAINS),$(wildcard src/*.c)))
 EMBEDDED := $(sort $(wildcard sql/*.sql src/*.lua))
 UNIT_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 INTEGRATION_SOURCES := $(sort $(wildcard tests/integration/test_*.c))
@@ -65,8 +70,18 @@ FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FAULTS_SOURCES := $(sort $(filter-out tests/faults/main.c,$(wildcard tests/faults/*.c)))
 BENCH_SOURCES := $(sort $(wildcard tests/bench/*.c))
 
+# What liboutbox is made of, as position-independent code; what it exports begins with outbox_ (packaging/liboutbox.map).
+LIBRARY_MODULES := backoff buf clock consume_held consume_lane consume_message consume_options consume_read consume_redis consume_session \
+  consume_worker consumer err log net option_parse partition pg pgarray record record_writer redis redis_error schema sql stop template \
+  units url uuid7
+LIBRARY_OBJECTS := $(LIBRARY_MODULES:%=$(B)/pic/src/%.o) $(B)/pic/gen/embed.o
+SONAME := liboutbox.so.0
+LIBRARY := $(B)/liboutbox.so
+ARCHIVE := $(B)/liboutbox.a
+
 OBJECTS := $(SOURCES:%.c=$(B)/obj/%.o) $(B)/obj/gen/embed.o
 MAIN_OBJECT := $(B)/obj/src/main.o
+CONSUME_OBJECT := $(B)/obj/src/consume_main.o
 TESTLIB_OBJECTS := $(TESTLIB_SOURCES:%.c=$(B)/obj/%.o)
 UNIT_PROGRAMS := $(UNIT_SOURCES:%.c=$(B)/%)
 INTEGRATION_PROGRAMS := $(INTEGRATION_SOURCES:%.c=$(B)/%)
@@ -82,8 +97,10 @@ TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCE
 CORE := $(B)/liboutboxd-core.a
 GENERATE := $(B)/packaging/generate
 # The manual page and the completions, made from the option table.
-PAGES := $(addprefix $(B)/pages/,outboxd.1 outboxd.bash _outboxd)
+PAGES := $(addprefix $(B)/pages/,outboxd.1 outboxd.bash _outboxd outbox-consume.1 outbox-consume.bash _outbox-consume)
 PROGRAM := $(B)/outboxd
+CONSUME_PROGRAM := $(B)/outbox-consume
+PROGRAMS := $(PROGRAM) $(CONSUME_PROGRAM)
 NOCAS_PROGRAM := $(B)/outboxd-nocas
 
 # ---- flags
@@ -143,12 +160,13 @@ LDFLAGS_ALL = -pthread $(HARDENING_LDFLAGS) -Wl,--as-needed $(SAN_FLAGS) $(CFLAG
 Q := $(if $(V),,@)
 COMPILE = $(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests/lib) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
+COMPILE_PIC = $(CC) $(CPPFLAGS_ALL) $(subst -fPIE,-fPIC,$(CFLAGS_ALL)) -fvisibility=hidden -ffunction-sections -MMD -MP -c -o $@ $<
 
 # ---- targets
 
 .PHONY: all lib pages deps tests unit-programs fuzz-programs test test-ecosystems unit fuzz faults bench bench-quick bench-sweep bench-soak demo lint format check-hardening install uninstall deb test-deb clean FORCE
 
-all: $(PROGRAM) $(PAGES)
+all: $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES)
 lib: $(CORE)
 pages: $(PAGES)
 
@@ -166,10 +184,41 @@ $(PROGRAM): $(MAIN_OBJECT) $(CORE)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
+$(CONSUME_PROGRAM): $(CONSUME_OBJECT) $(CORE)
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS)
+
 $(CORE): $(OBJECTS)
 	@rm -f $@
 	$(if $(V),,@echo "  AR    $@")
 	$(Q)$(AR) rcs $@ $(OBJECTS)
+
+# ---- liboutbox
+
+$(B)/pic/src/%.o: src/%.c $(B)/flags | $(GEN)/embed.h
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  CC    $< (PIC)")
+	$(Q)$(COMPILE_PIC)
+$(B)/pic/gen/embed.o: $(GEN)/embed.c $(GEN)/embed.h $(B)/flags
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  CC    $< (PIC)")
+	$(Q)$(COMPILE_PIC)
+
+$(B)/$(SONAME): $(LIBRARY_OBJECTS) packaging/liboutbox.map
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(CC) $(filter-out -pie,$(LDFLAGS_ALL)) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=packaging/liboutbox.map \
+	  -Wl,--gc-sections $(if $(SAN),,-Wl,--no-undefined) -o $@ $(LIBRARY_OBJECTS) $(PACKAGE_LIBS)
+$(LIBRARY): $(B)/$(SONAME)
+	@ln -sf $(SONAME) $@
+
+# One object, in which everything but outbox_* has become local: the library's own names cannot clash with a program's.
+$(B)/pic/liboutbox.o: $(LIBRARY_OBJECTS)
+	$(Q)$(CC) -nostdlib -r -o $@.all $(LIBRARY_OBJECTS) && $(OBJCOPY) --localize-hidden $@.all $@
+$(ARCHIVE): $(B)/pic/liboutbox.o
+	@rm -f $@
+	$(if $(V),,@echo "  AR    $@")
+	$(Q)$(AR) rcs $@ $<
 
 # Changes only when the flags do, so that an object is never kept from another set of flags.
 $(B)/flags: FORCE | deps
@@ -242,24 +291,24 @@ $(GENERATE): $(B)/obj/packaging/generate.o $(CORE)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
-$(B)/pages/outboxd.1: packaging/man/outboxd.1.in $(GENERATE)
+$(B)/pages/%.1: packaging/man/%.1.in $(GENERATE)
 	@mkdir -p $(@D)
-	@$(GENERATE) man $< > $@.$$$$ && mv $@.$$$$ $@
-$(B)/pages/outboxd.bash: $(GENERATE)
+	@$(GENERATE) $* man $< > $@.$$$$ && mv $@.$$$$ $@
+$(B)/pages/%.bash: $(GENERATE)
 	@mkdir -p $(@D)
-	@$(GENERATE) bash > $@.$$$$ && mv $@.$$$$ $@
-$(B)/pages/_outboxd: $(GENERATE)
+	@$(GENERATE) $* bash > $@.$$$$ && mv $@.$$$$ $@
+$(B)/pages/_%: $(GENERATE)
 	@mkdir -p $(@D)
-	@$(GENERATE) zsh > $@.$$$$ && mv $@.$$$$ $@
+	@$(GENERATE) $* zsh > $@.$$$$ && mv $@.$$$$ $@
 
 unit-programs: $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS)
 fuzz-programs: $(FUZZ_PROGRAMS)
-tests: $(PROGRAM) $(PAGES) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS) \
+tests: $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS) \
   $(BENCH_PROGRAM)
 
 test: tests
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz integration
-unit: unit-programs $(PROGRAM) $(PAGES)
+unit: unit-programs $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES)
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz
 
 # npm packages beside the build, in the versions that examples/node/package.json names.
@@ -295,29 +344,44 @@ lint: $(GEN)/embed.h | deps
 format: | deps
 	clang-format -i $(wildcard include/*.h include/outboxd/*.h src/*.c tests/*/*.c tests/*/*.h packaging/*.c)
 
-check-hardening: $(PROGRAM)
+check-hardening: $(PROGRAMS)
 	@scripts/check-hardening.sh $(PROGRAM)
+	@scripts/check-hardening.sh $(CONSUME_PROGRAM)
 
 # Each file that is installed, as SOURCE:PATH:MODE; uninstall goes by the same list.
 DOC_FILES := README.md CHANGELOG.md LICENSE $(sort $(wildcard docs/*.md)) packaging/systemd/outboxd.env
 INSTALLED = $(PROGRAM):$(bindir)/outboxd:0755 \
+  $(CONSUME_PROGRAM):$(bindir)/outbox-consume:0755 \
   $(B)/pages/outboxd.1:$(mandir)/man1/outboxd.1:0644 \
+  $(B)/pages/outbox-consume.1:$(mandir)/man1/outbox-consume.1:0644 \
+  $(B)/pages/outbox-consume.bash:$(bashcompletiondir)/outbox-consume:0644 \
+  $(B)/pages/_outbox-consume:$(zshcompletiondir)/_outbox-consume:0644 \
   $(B)/pages/outboxd.bash:$(bashcompletiondir)/outboxd:0644 \
   $(B)/pages/_outboxd:$(zshcompletiondir)/_outboxd:0644 \
   $(B)/pages/outboxd.service:$(systemddir)/outboxd.service:0644 \
   $(B)/pages/outboxd@.service:$(systemddir)/outboxd@.service:0644 \
   packaging/systemd/outboxd.sysusers:$(sysusersdir)/outboxd.conf:0644 \
+  $(B)/$(SONAME):$(libdir)/liboutbox.so.$(VERSION):0644 \
+  $(ARCHIVE):$(libdir)/liboutbox.a:0644 \
+  include/outbox.h:$(includedir)/outbox.h:0644 \
+  $(B)/pages/outbox.pc:$(pkgconfigdir)/outbox.pc:0644 \
+  packaging/man/outbox.3:$(mandir)/man3/outbox.3:0644 \
   $(foreach file,$(DOC_FILES),$(file):$(docdir)/$(notdir $(file)):0644)
+# Symbolic links to the library.
+LINKS = $(libdir)/$(SONAME) $(libdir)/liboutbox.so
 item = $(word $(2),$(subst :, ,$(1)))
 
 # The units hold the path of the program: made anew for each PREFIX.
-install: $(PROGRAM) $(PAGES)
+install: $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES)
 	@sed -e '/@each@/d' -e 's/@one@//' -e 's|@bindir@|$(bindir)|' packaging/systemd/outboxd.service.in > '$(B)/pages/outboxd.service'
 	@sed -e '/@one@/d' -e 's/@each@//' -e 's|@bindir@|$(bindir)|' packaging/systemd/outboxd.service.in > '$(B)/pages/outboxd@.service'
+	@sed -e 's|@prefix@|$(PREFIX)|' -e 's|@libdir@|$(libdir)|' -e 's|@includedir@|$(includedir)|' -e 's|@version@|$(VERSION)|' \
+	  packaging/outbox.pc.in > '$(B)/pages/outbox.pc'
 	$(foreach file,$(INSTALLED),$(INSTALL) -D -m $(call item,$(file),3) '$(call item,$(file),1)' \
 	  '$(DESTDIR)$(call item,$(file),2)' &&) true
+	$(foreach link,$(LINKS),ln -sf liboutbox.so.$(VERSION) '$(DESTDIR)$(link)' &&) true
 uninstall:
-	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(call item,$(file),2)')
+	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(call item,$(file),2)') $(foreach link,$(LINKS),'$(DESTDIR)$(link)')
 	@if [ -d '$(DESTDIR)$(docdir)' ]; then rmdir --ignore-fail-on-non-empty '$(DESTDIR)$(docdir)'; fi
 
 # A Debian package in build/deb, from packaging/debian.
@@ -329,5 +393,5 @@ test-deb: deb
 clean:
 	rm -rf $(BUILD)
 
--include $(OBJECTS:.o=.d) $(MAIN_OBJECT:.o=.d) $(TESTLIB_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d)
+-include $(OBJECTS:.o=.d) $(CONSUME_OBJECT:.o=.d) $(LIBRARY_OBJECTS:.o=.d) $(MAIN_OBJECT:.o=.d) $(TESTLIB_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d)
 .SECONDARY:

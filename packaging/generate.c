@@ -1,9 +1,11 @@
 /*
  * Writes the manual page and the completions, from the same table that reads the command line.
  *
- *   generate man TEMPLATE    TEMPLATE with its lines @COMMANDS@, @OPTIONS@ and @ENVIRONMENT@ replaced, and @VERSION@ within lines
- *   generate bash            a completion for bash
- *   generate zsh             a completion for zsh
+ *   generate PROGRAM man TEMPLATE    TEMPLATE with its lines @COMMANDS@, @OPTIONS@ and @ENVIRONMENT@ replaced, and @VERSION@ within lines
+ *   generate PROGRAM bash            a completion for bash
+ *   generate PROGRAM zsh             a completion for zsh
+ *
+ * PROGRAM is outboxd or outbox-consume.
  *
  * Runs at build time, on the machine that builds.  To the standard output; exit status 1 when that or the template fails.
  */
@@ -12,9 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "outboxd/consume_cfg.h"
 #include "outboxd/options.h"
 
 #define LINE_BYTES 1024
+
+/* The program that is written about. */
+static const struct option_program *program;
+
+/* Has it commands?  outbox-consume has none. */
+static bool has_commands(void) {
+  return program->commands[0].name[0] != '\0';
+}
 
 static bool is_path(const struct option_row *row) {
   return row->argument != NULL && strcmp(row->argument, "PATH") == 0;
@@ -49,7 +60,7 @@ static void put_sentence(const char *text) {
 
 static void man_commands(void) {
   (void)puts(".Bl -tag -width retention");
-  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
+  for (const struct command_row *command = program->commands; command->name != NULL; command++) {
     (void)printf(".It Cm %s\n", command->name);
     put_sentence(command->help);
     (void)puts(".");
@@ -67,7 +78,7 @@ static void man_option(const struct option_row *row) {
   (void)puts(".");
   if (row->type != OPTION_STRING) {
     char text[512];
-    options_describe_range(row, text, sizeof text);
+    option_describe_range(row, text, sizeof text);
     (void)fputs("Takes ", stdout);
     put_roff(text);
     (void)puts(".");
@@ -77,10 +88,13 @@ static void man_option(const struct option_row *row) {
     put_roff(row->default_text);
     (void)puts(" .");
   }
+  if (!has_commands()) {
+    return;
+  }
   (void)fputs("For", stdout);
   const char *separator = "";
-  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
-    if (options_takes(row, command->command)) {
+  for (const struct command_row *command = program->commands; command->name != NULL; command++) {
+    if (option_takes(row, command->command)) {
       (void)printf("%s\n.Cm %s", separator, command->name);
       separator = " ,";
     }
@@ -90,7 +104,7 @@ static void man_option(const struct option_row *row) {
 
 static void man_options(void) {
   (void)puts(".Bl -tag -width Ds");
-  for (const struct option_row *row = options_table(); row->name != NULL; row++) {
+  for (const struct option_row *row = program->rows; row->name != NULL; row++) {
     man_option(row);
   }
   (void)puts(".El");
@@ -98,9 +112,9 @@ static void man_options(void) {
 
 static void man_environment(void) {
   (void)puts(".Bl -tag -width Ds");
-  for (const struct option_row *row = options_table(); row->name != NULL; row++) {
+  for (const struct option_row *row = program->rows; row->name != NULL; row++) {
     char name[64];
-    options_env_name(row, name, sizeof name);
+    option_env_name(program, row, name, sizeof name);
     (void)printf(".It Ev %s\n", name);
     if (row->fallback_env != NULL) {
       (void)printf("then\n.Ev %s :\n", row->fallback_env);
@@ -150,8 +164,8 @@ static int write_man(const char *path) {
 
 static void bash_options_of(const struct command_row *command) {
   (void)printf("    %s) options='", command->name);
-  for (const struct option_row *row = options_table(); row->name != NULL; row++) {
-    if (options_takes(row, command->command)) {
+  for (const struct option_row *row = program->rows; row->name != NULL; row++) {
+    if (option_takes(row, command->command)) {
       (void)printf("--%s ", row->name);
     }
   }
@@ -188,8 +202,6 @@ static void bash_values_of(const struct option_row *row) {
 }
 
 static const char bash_head[] =
-    "# bash completion for outboxd(1), made from its option table.\n"
-    "_outboxd() {\n"
     "  local cur=${COMP_WORDS[COMP_CWORD]} option='' commands='' options='' values='' units='' kind=''\n"
     "  COMPREPLY=()\n";
 
@@ -222,13 +234,19 @@ static const char bash_tail[] =
     "  else\n"
     "    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n"
     "  fi\n"
-    "}\n"
-    "complete -F _outboxd outboxd\n";
+    "}\n";
 
-static void write_bash(void) {
-  (void)fputs(bash_head, stdout);
+/* The completion's function: "_outbox_consume" for outbox-consume. */
+static void put_function(void) {
+  (void)putchar('_');
+  for (const char *at = program->name; *at != '\0'; at++) {
+    (void)putchar(*at == '-' ? '_' : *at);
+  }
+}
+
+static void bash_commands(void) {
   (void)fputs("  commands='", stdout);
-  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
+  for (const struct command_row *command = program->commands; command->name != NULL; command++) {
     (void)printf("%s ", command->name);
   }
   (void)fputs("--help --version'\n"
@@ -238,15 +256,34 @@ static void write_bash(void) {
               "  fi\n"
               "  case ${COMP_WORDS[1]} in\n",
               stdout);
-  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
+  for (const struct command_row *command = program->commands; command->name != NULL; command++) {
     bash_options_of(command);
   }
   (void)fputs("    *) return ;;\n  esac\n", stdout);
+}
+
+static void write_bash(void) {
+  (void)printf("# bash completion for %s(1), made from its option table.\n", program->name);
+  put_function();
+  (void)fputs("() {\n", stdout);
+  (void)fputs(bash_head, stdout);
+  if (has_commands()) {
+    bash_commands();
+  } else {
+    (void)fputs("  options='", stdout);
+    for (const struct option_row *row = program->rows; row->name != NULL; row++) {
+      (void)printf("--%s ", row->name);
+    }
+    (void)puts("--help --version'");
+  }
   (void)fputs(bash_option, stdout);
-  for (const struct option_row *row = options_table(); row->name != NULL; row++) {
+  for (const struct option_row *row = program->rows; row->name != NULL; row++) {
     bash_values_of(row);
   }
   (void)fputs(bash_tail, stdout);
+  (void)fputs("complete -F ", stdout);
+  put_function();
+  (void)printf(" %s\n", program->name);
 }
 
 /* -------------------------------------------------------------------------------------------------- zsh */
@@ -295,21 +332,25 @@ static void zsh_option(const struct option_row *row) {
   (void)puts("' \\");
 }
 
-static void write_zsh(void) {
-  (void)fputs("#compdef outboxd\n"
-              "# zsh completion for outboxd(1), made from its option table.\n\n"
-              "# A number that has been typed, with each unit.\n"
+static void zsh_head(void) {
+  (void)printf("#compdef %s\n# zsh completion for %s(1), made from its option table.\n\n", program->name,
+               program->name);
+  (void)fputs("# A number that has been typed, with each unit.\n"
               "_outboxd_units() {\n"
               "  local number=${PREFIX%%[^0-9]*} units=()\n"
               "  local unit\n"
               "  while [[ $1 == -* ]]; do shift; done\n"
               "  for unit in \"$@\"; do units+=(\"$number$unit\"); done\n"
               "  [[ -n $number ]] && compadd -a units || _message 'a number with one of the units '\"$*\"\n"
-              "}\n\n"
-              "_outboxd() {\n"
+              "}\n\n",
+              stdout);
+}
+
+static void zsh_commands(void) {
+  (void)fputs("_outboxd() {\n"
               "  local -a commands=(\n",
               stdout);
-  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
+  for (const struct command_row *command = program->commands; command->name != NULL; command++) {
     (void)printf("    '%s:", command->name);
     put_zsh(command->help);
     (void)puts("'");
@@ -325,10 +366,10 @@ static void write_zsh(void) {
               "  (( CURRENT-- ))\n"
               "  case $command in\n",
               stdout);
-  for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
+  for (const struct command_row *command = program->commands; command->name != NULL; command++) {
     (void)printf("    %s)\n      _arguments \\\n", command->name);
-    for (const struct option_row *row = options_table(); row->name != NULL; row++) {
-      if (options_takes(row, command->command)) {
+    for (const struct option_row *row = program->rows; row->name != NULL; row++) {
+      if (option_takes(row, command->command)) {
         zsh_option(row);
       }
     }
@@ -337,16 +378,41 @@ static void write_zsh(void) {
   (void)fputs("  esac\n}\n\n_outboxd \"$@\"\n", stdout);
 }
 
+static void write_zsh(void) {
+  zsh_head();
+  if (has_commands()) {
+    zsh_commands();
+    return;
+  }
+  put_function();
+  (void)fputs("() {\n  _arguments \\\n", stdout);
+  for (const struct option_row *row = program->rows; row->name != NULL; row++) {
+    zsh_option(row);
+  }
+  (void)fputs("        '(- *)--version[show the version]' \\\n"
+              "        '(- *)'{-h,--help}'[show the options]'\n}\n\n",
+              stdout);
+  put_function();
+  (void)puts(" \"$@\"");
+}
+
 int main(int argc, char *argv[]) {
   int status = 0;
-  if (argc == 3 && strcmp(argv[1], "man") == 0) {
-    status = write_man(argv[2]);
-  } else if (argc == 2 && strcmp(argv[1], "bash") == 0) {
+  const char *what = argc > 2 ? argv[2] : "";
+  const char *of = argc > 1 ? argv[1] : "";
+  if (strcmp(of, "outboxd") == 0) {
+    program = options_program();
+  } else if (strcmp(of, "outbox-consume") == 0) {
+    program = consume_program();
+  }
+  if (program != NULL && argc == 4 && strcmp(what, "man") == 0) {
+    status = write_man(argv[3]);
+  } else if (program != NULL && argc == 3 && strcmp(what, "bash") == 0) {
     write_bash();
-  } else if (argc == 2 && strcmp(argv[1], "zsh") == 0) {
+  } else if (program != NULL && argc == 3 && strcmp(what, "zsh") == 0) {
     write_zsh();
   } else {
-    (void)fprintf(stderr, "generate: man TEMPLATE, bash or zsh\n");
+    (void)fprintf(stderr, "generate: PROGRAM man TEMPLATE, PROGRAM bash or PROGRAM zsh\n");
     return 2;
   }
   return fflush(stdout) != 0 || ferror(stdout) != 0 ? 1 : status;

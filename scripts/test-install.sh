@@ -21,8 +21,10 @@ run_make() { make --no-print-directory -s DEPS=no "$@" >"$dir/log" 2>&1 || {
 # DESTDIR and PREFIX part where files are put from where they will be found.
 run_make install DESTDIR="$dir/stage" PREFIX=/opt/outboxd
 root=$dir/stage/opt/outboxd
-for file in bin/outboxd share/man/man1/outboxd.1 share/bash-completion/completions/outboxd share/zsh/site-functions/_outboxd \
+for file in bin/outboxd bin/outbox-consume share/man/man1/outbox-consume.1 share/bash-completion/completions/outbox-consume \
+  share/zsh/site-functions/_outbox-consume share/man/man1/outboxd.1 share/bash-completion/completions/outboxd share/zsh/site-functions/_outboxd \
   lib/systemd/system/outboxd.service lib/systemd/system/outboxd@.service lib/sysusers.d/outboxd.conf \
+  lib/liboutbox.a lib/liboutbox.so lib/liboutbox.so.0 include/outbox.h lib/pkgconfig/outbox.pc share/man/man3/outbox.3 \
   share/doc/outboxd/README.md share/doc/outboxd/guarantees.md share/doc/outboxd/LICENSE share/doc/outboxd/outboxd.env; do
   [ -s "$root/$file" ] || fail "make install leaves out $file"
 done
@@ -47,25 +49,44 @@ for command in $commands; do
   done <"$dir/options"
 done
 
+"$root/bin/outbox-consume" --version | grep -q '^outbox-consume ' || fail "outbox-consume does not start"
+"$root/bin/outbox-consume" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' >"$dir/options"
+[ -s "$dir/options" ] || fail "outbox-consume --help lists no option"
+while read -r option; do
+  grep -q "^\.It Fl \\\\-$option\( \|$\)" "$root/share/man/man1/outbox-consume.1" || fail "outbox-consume(1) leaves --$option out"
+  grep -q -- "--${option}[=[]" "$root/share/zsh/site-functions/_outbox-consume" || fail "zsh's completion leaves --$option out"
+done <"$dir/options"
+while read -r name; do
+  grep -q "\.Nm $name\( ,\)\?$" "$root/share/man/man3/outbox.3" || fail "outbox(3) leaves $name out"
+done < <(sed -n 's/^OUTBOX_[A-Z]* .*[ *]\(outbox_[a-z0-9_]*\)(.*/\1/p' include/outbox.h)
+
 if command -v mandoc >/dev/null; then
   # Style is about the width of source lines and about pages that this machine has not got.
-  mandoc -Tlint -Wwarning "$root/share/man/man1/outboxd.1" || fail "mandoc is not content with the manual page"
+  for page in "$root"/share/man/man*/*; do
+    mandoc -Tlint -Wwarning "$page" || fail "mandoc is not content with $page"
+  done
 fi
 if command -v man >/dev/null; then
-  said=$(LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 "$root/share/man/man1/outboxd.1" 2>&1 >/dev/null)
-  [ -z "$said" ] || fail "man warns: $said"
+  for page in "$root"/share/man/man*/*; do
+    said=$(LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 "$page" 2>&1 >/dev/null)
+    [ -z "$said" ] || fail "man warns of $page: $said"
+  done
 fi
 if command -v zsh >/dev/null; then
-  zsh -n "$root/share/zsh/site-functions/_outboxd" || fail "zsh cannot read its completion"
+  for file in "$root"/share/zsh/site-functions/*; do
+    zsh -n "$file" || fail "zsh cannot read $file"
+  done
 fi
 # bash's completion, asked as bash asks it.  complete_line WORDS... prints what is offered for the last word.
 # shellcheck disable=SC1091 # made at build time
 source "$root/share/bash-completion/completions/outboxd"
+# shellcheck disable=SC1091
+source "$root/share/bash-completion/completions/outbox-consume"
 complete_line() {
   COMP_WORDS=("$@")
   COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
   COMPREPLY=()
-  _outboxd 2>/dev/null
+  "_${1//-/_}" 2>/dev/null
   echo "${COMPREPLY[*]}"
 }
 expect() {
@@ -91,11 +112,15 @@ expect "yes no" outboxd run --until-empty =
 expect "--lanes" outboxd run --until-empty --lan
 expect "" outboxd run --lanes ""
 expect "" outboxd nonsense --lan
+expect "--group" outbox-consume --gr
+expect "skip block" outbox-consume --group x --on-parked ""
+expect "5ms 5s 5m 5h 5d" outbox-consume --retry-max 5
 touch "$dir/metrics.prom"
 expect "$dir/metrics.prom" outboxd run --metrics-file "$dir/met"
 
+run_make install PREFIX="$dir/real"
+
 if command -v systemd-analyze >/dev/null; then
-  run_make install PREFIX="$dir/real"
   for unit in outboxd.service outboxd@.service; do
     file=$dir/real/lib/systemd/system/$unit
     systemd-analyze verify --man=no "$file" >"$dir/log" 2>&1 || {
@@ -109,8 +134,8 @@ if command -v systemd-analyze >/dev/null; then
       fail "$unit is less protected than it was"
     }
   done
-  run_make uninstall PREFIX="$dir/real"
 fi
+run_make uninstall PREFIX="$dir/real"
 
 run_make uninstall DESTDIR="$dir/stage" PREFIX=/opt/outboxd
 left=$(find "$dir/stage" "$dir/real" ! -type d 2>/dev/null) || true

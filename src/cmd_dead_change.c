@@ -318,7 +318,7 @@ static int check_reason(const struct dead *dead, struct err *err) {
 }
 
 static int take_named(struct change *change, struct err *err) {
-  const struct cfg_list *ids = &change->dead.cfg->ids;
+  const struct option_list *ids = &change->dead.cfg->ids;
   change->named = calloc((size_t)ids->n + 1, sizeof *change->named);
   if (change->named == NULL) {
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory for %d ids", ids->n);

@@ -41,6 +41,11 @@ static bool is_socket;
 static _Atomic bool is_over_line; /* a line of progress is on the terminal */
 static bool has_priority;         /* lines begin with the syslog priority, for the journal */
 
+static bool is_set_up; /* by log_setup */
+static bool is_sunk;   /* by log_set_sink: lines go to sink and nowhere else */
+static log_sink *sink;
+static void *sink_ctx;
+
 static _Atomic bool is_stuck;  /* the last line did not get through */
 static _Atomic bool is_torn;   /* and had begun: the next one starts on a line of its own */
 static _Atomic int64_t lost_n; /* lines, since the last that got through */
@@ -98,7 +103,20 @@ void log_set_over_line(bool is_over) {
   atomic_store(&is_over_line, is_over);
 }
 
+void log_set_sink(enum log_level level, log_sink *line_sink, void *ctx) {
+  min_level = level;
+  format = LOG_JSON;
+  sink = line_sink;
+  sink_ctx = ctx;
+  is_sunk = true;
+}
+
+bool log_is_set_up(void) {
+  return is_set_up || is_sunk;
+}
+
 void log_setup(enum log_level level, enum log_format line_format) {
+  is_set_up = true;
   min_level = level;
   format = line_format;
   fill_standard_fds();
@@ -359,6 +377,9 @@ static bool write_event(enum log_level level, const char *event, const char *mes
   struct buf line = BUF_INIT;
   char start[START_BYTES];
   bool is_written = false;
+  if (is_sunk && sink == NULL) {
+    return true;
+  }
   format_start(start, level, atomic_exchange(&is_torn, false));
   (void)clock_format_rfc3339(clock_wall_us(), ts);
   for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
@@ -367,6 +388,11 @@ static bool write_event(enum log_level level, const char *event, const char *mes
     if (rc == 0) {
       rc = format == LOG_JSON ? render_json(&line, ts, level, event, message, fields, cuts[i])
                               : render_text(&line, ts, level, event, message, fields, cuts[i]);
+    }
+    if (rc == 0 && line.len < PIPE_BUF && is_sunk) {
+      sink(sink_ctx, level, line.data, line.len);
+      is_written = true;
+      goto out;
     }
     if (rc == 0 && line.len < PIPE_BUF && buf_append(&line, "\n", 1, NULL) == 0) {
       is_written = write_line(line.data, line.len);
@@ -381,7 +407,11 @@ static bool write_event(enum log_level level, const char *event, const char *mes
                          ? "%s{\"ts\":\"%s\",\"level\":\"%s\",\"event\":\"%.80s\",\"message\":\"fields left out\"}\n"
                          : "%s%s %s %.80s fields left out\n",
                      start, ts, log_level_name(level), event);
-  is_written = write_line(bare, (size_t)len);
+  if (is_sunk) {
+    sink(sink_ctx, level, bare, (size_t)len - 1);
+  } else {
+    is_written = write_line(bare, (size_t)len);
+  }
 
 out:
   buf_free(&line);

@@ -1,18 +1,14 @@
 /*
- * The command line, the environment and the help text, all from one table.
+ * outboxd's command line, environment and help text, all from one table; src/option_parse.c reads by it.
  *
- * Owns the table and the strings of struct cfg.  Main thread only, before any other exists.  A string's value never stands in an
- * error: it may hold a password.  So may an argument that is in the wrong place.
+ * Owns the table and the strings of struct cfg.  Main thread only, before any other exists.
  */
 #include "outboxd/options.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "outboxd/units.h"
 
 #define RUN (1u << CFG_RUN | 1u << CFG_CHECK) /* check takes all that run takes, to say whether it would work */
 #define CHECK (1u << CFG_CHECK)
@@ -55,7 +51,7 @@ static_assert(CFG_FORMAT_FIELDS == 0 && CFG_FORMAT_CLOUDEVENTS == 1, "order of t
 #define SECOND_STRING(name_, argument_, default_, min_, field_, commands_, own_env_, help_) \
   { name_, OPTION_STRING, argument_, default_, min_, 0, NULL, AT(char *, field_), commands_, NULL, help_, own_env_ }
 #define LIST(name_, argument_, field_, commands_, help_) \
-  { name_, OPTION_LIST, argument_, NULL, 1, 0, NULL, AT(struct cfg_list, field_), commands_, NULL, help_, NULL }
+  { name_, OPTION_LIST, argument_, NULL, 1, 0, NULL, AT(struct option_list, field_), commands_, NULL, help_, NULL }
 #define INT(name_, default_, min_, max_, field_, commands_, help_) \
   { name_, OPTION_INT, "N", default_, min_, max_, NULL, AT(int, field_), commands_, NULL, help_, NULL }
 #define TIME(name_, default_, min_, max_, field_, commands_, help_) \
@@ -200,290 +196,26 @@ const struct command_row *options_commands(void) {
   return commands;
 }
 
-static const char *command_name(enum cfg_command command) {
-  for (size_t i = 0; i < COMMANDS_N; i++) {
-    if (commands[i].command == command) {
-      return commands[i].name;
-    }
-  }
-  return NULL;
-}
+static const struct option_program program = {"outboxd", "OUTBOXD_", table, commands};
 
-static int usage(struct err *err, enum cfg_command command, const char *what) {
-  const char *name = command_name(command);
-  return err_set(err, ERR_USAGE, "usage", "%s; see outboxd%s%s --help", what, name != NULL ? " " : "",
-                 name != NULL ? name : "");
-}
-
-void options_describe_range(const struct option_row *row, char *out, size_t n) {
-  char min[32];
-  char max[32];
-  switch (row->type) {
-  case OPTION_STRING:
-  case OPTION_LIST:
-    (void)snprintf(out, n, "a text that is not empty");
-    return;
-  case OPTION_INT:
-    (void)snprintf(out, n, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max);
-    return;
-  case OPTION_DURATION:
-    units_format_duration(row->min, min, sizeof min);
-    units_format_duration(row->max, max, sizeof max);
-    (void)snprintf(out, n, "a time from %s to %s, such as 500ms, 30s, 5m, 1h or 15d", min, max);
-    return;
-  case OPTION_SIZE:
-    units_format_size(row->min, min, sizeof min);
-    units_format_size(row->max, max, sizeof max);
-    (void)snprintf(out, n, "a size from %s to %s, such as 512KiB or 8MiB", min, max);
-    return;
-  case OPTION_FLAG:
-    (void)snprintf(out, n, "1, true, yes or on; or 0, false, no or off");
-    return;
-  case OPTION_CHOICE: {
-    size_t used = (size_t)snprintf(out, n, "one of");
-    for (size_t i = 0; row->choices[i] != NULL && used < n; i++) {
-      used += (size_t)snprintf(out + used, n - used, "%s %s", i > 0 ? "," : "", row->choices[i]);
-    }
-    return;
-  }
-  }
-}
-
-static bool parse_int(const char *text, int64_t *out) {
-  char *end;
-  /* strtoll would take spaces and a plus sign too. */
-  if ((text[0] < '0' || text[0] > '9') && text[0] != '-') {
-    return false;
-  }
-  errno = 0;
-  *out = strtoll(text, &end, 10);
-  return *end == '\0' && end != text && errno == 0;
-}
-
-static bool parse_flag(const char *text, bool *out) {
-  static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
-  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-    if (strcmp(text, words[i]) == 0) {
-      *out = i % 2 == 1;
-      return true;
-    }
-  }
-  return false;
-}
-
-static bool parse_choice(const char *text, const char *const *choices, unsigned *out) {
-  for (unsigned i = 0; choices[i] != NULL; i++) {
-    if (strcmp(text, choices[i]) == 0) {
-      *out = i;
-      return true;
-    }
-  }
-  return false;
-}
-
-/* Reads text as the row has it and stores it; false when it is not what the row takes. */
-static bool store_value(struct cfg *cfg, const struct option_row *row, const char *text) {
-  void *field = (char *)cfg + row->offset;
-  int64_t number = 0;
-  switch (row->type) {
-  case OPTION_STRING:
-  case OPTION_LIST:
-    return false; /* store_text */
-  case OPTION_INT:
-    if (!parse_int(text, &number) || number < row->min || number > row->max) {
-      return false;
-    }
-    *(int *)field = (int)number;
-    return true;
-  case OPTION_DURATION:
-    if (units_parse_duration_ms(text, &number, NULL) != 0 || number < row->min || number > row->max) {
-      return false;
-    }
-    *(int64_t *)field = number;
-    return true;
-  case OPTION_SIZE:
-    if (units_parse_size_bytes(text, &number, NULL) != 0 || number < row->min || number > row->max) {
-      return false;
-    }
-    *(int64_t *)field = number;
-    return true;
-  case OPTION_FLAG:
-    return parse_flag(text, field);
-  case OPTION_CHOICE:
-    return parse_choice(text, row->choices, field);
-  }
-  return false;
-}
-
-static char **string_field(struct cfg *cfg, const struct option_row *row) {
-  void *field = (char *)cfg + row->offset;
-  return field;
-}
-
-/* Stores a copy of text in place of what was there. */
-static int store_string(struct cfg *cfg, const struct option_row *row, const char *text, struct err *err) {
-  char **field = string_field(cfg, row);
-  char *copy = strdup(text);
-  if (copy == NULL) {
-    return err_set(err, ERR_FATAL, "ENOMEM", "no memory for the options");
-  }
-  free(*field);
-  *field = copy;
-  return 0;
-}
-
-static struct cfg_list *list_field(struct cfg *cfg, const struct option_row *row) {
-  void *field = (char *)cfg + row->offset;
-  return field;
-}
-
-static void empty_list(struct cfg_list *list) {
-  for (int i = 0; i < list->n; i++) {
-    free(list->values[i]);
-  }
-  free(list->values);
-  *list = (struct cfg_list){0};
-}
-
-/* Adds a copy of text. */
-static int store_item(struct cfg *cfg, const struct option_row *row, const char *text, struct err *err) {
-  struct cfg_list *list = list_field(cfg, row);
-  char **grown = realloc(list->values, ((size_t)list->n + 1) * sizeof *grown);
-  if (grown != NULL) {
-    list->values = grown;
-    list->values[list->n] = strdup(text);
-  }
-  if (grown == NULL || list->values[list->n] == NULL) {
-    return err_set(err, ERR_FATAL, "ENOMEM", "no memory for the options");
-  }
-  list->n++;
-  return 0;
-}
-
-static int store_text(struct cfg *cfg, const struct option_row *row, const char *text, struct err *err) {
-  return row->type == OPTION_LIST ? store_item(cfg, row, text, err) : store_string(cfg, row, text, err);
-}
-
-/* Stores text, which came from source ("--lanes", "OUTBOXD_LANES"). */
-static int store(struct cfg *cfg, const struct option_row *row, const char *source, const char *text,
-                 enum cfg_command command, struct err *err) {
-  char range[128];
-  char what[256];
-  bool is_string = row->type == OPTION_STRING || row->type == OPTION_LIST;
-  if (is_string ? (int64_t)strlen(text) >= row->min : store_value(cfg, row, text)) {
-    return is_string ? store_text(cfg, row, text, err) : 0;
-  }
-  options_describe_range(row, range, sizeof range);
-  if (is_string) {
-    (void)snprintf(what, sizeof what, "%s takes %s", source, range);
-  } else {
-    (void)snprintf(what, sizeof what, "%s takes %s, not \"%.40s\"", source, range, text);
-  }
-  return usage(err, command, what);
+const struct option_program *options_program(void) {
+  return &program;
 }
 
 bool options_takes(const struct option_row *row, enum cfg_command command) {
-  return (row->commands & (1u << command)) != 0;
+  return option_takes(row, (int)command);
+}
+
+void options_describe_range(const struct option_row *row, char *out, size_t n) {
+  option_describe_range(row, out, n);
 }
 
 void options_env_name(const struct option_row *row, char *out, size_t n) {
-  if (row->own_env != NULL) {
-    (void)snprintf(out, n, "%s", row->own_env);
-    return;
-  }
-  size_t used = (size_t)snprintf(out, n, "OUTBOXD_%s", row->name);
-  for (size_t i = 0; i < used && i < n; i++) {
-    if (out[i] == '-') {
-      out[i] = '_';
-    } else if (out[i] >= 'a' && out[i] <= 'z') {
-      out[i] = (char)(out[i] - 'a' + 'A');
-    }
-  }
+  option_env_name(&program, row, out, n);
 }
 
-/* Defaults for every row, so that no field is ever unset; then the environment for those the command takes.  An empty variable
- * counts as none: that is what ${NAME:-} makes of an unset one in a compose file. */
-static int take_environment(struct cfg *cfg, enum cfg_command command, struct err *err) {
-  for (const struct option_row *row = table; row->name != NULL; row++) {
-    char name[64];
-    options_env_name(row, name, sizeof name);
-    const char *source = "default";
-    const char *text = row->default_text;
-    if (options_takes(row, command)) {
-      const char *own = getenv(name);
-      const char *fallback = row->fallback_env != NULL ? getenv(row->fallback_env) : NULL;
-      if (own != NULL && *own != '\0') {
-        source = name;
-        text = own;
-      } else if (fallback != NULL && *fallback != '\0') {
-        source = row->fallback_env;
-        text = fallback;
-      }
-    }
-    if (text != NULL && store(cfg, row, source, text, command, err) != 0) {
-      return -1;
-    }
-  }
-  return 0;
-}
-
-/* The row of "name" or "name=value": of those with this name the one that the command takes, else any. */
-static const struct option_row *find_row(const char *argument, enum cfg_command command) {
-  size_t len = strcspn(argument, "=");
-  const struct option_row *found = NULL;
-  for (const struct option_row *row = table; row->name != NULL; row++) {
-    if (strlen(row->name) == len && memcmp(row->name, argument, len) == 0 &&
-        (found == NULL || options_takes(row, command))) {
-      found = row;
-    }
-  }
-  return found;
-}
-
-/* Takes one option from argv[*at], with its value moves *at on to the last argument used. */
-static int take_option(struct cfg *cfg, enum cfg_command command, int argc, char *const argv[], int *at,
-                       struct err *err) {
-  char what[256];
-  const char *argument = argv[*at];
-  if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0') {
-    /* Not quoted: it may be a password that slipped. */
-    (void)snprintf(what, sizeof what, "argument %d of %s is not an option; options start with --", *at - 1,
-                   command_name(command));
-    return usage(err, command, what);
-  }
-  int name_bytes = (int)strcspn(argument, "=");
-  const struct option_row *row = find_row(argument + 2, command);
-  if (row == NULL) {
-    (void)snprintf(what, sizeof what, "there is no option %.*s", name_bytes < 40 ? name_bytes : 40, argument);
-    return usage(err, command, what);
-  }
-  if (!options_takes(row, command)) {
-    (void)snprintf(what, sizeof what, "--%s is not an option of %s", row->name, command_name(command));
-    return usage(err, command, what);
-  }
-
-  char source[64];
-  (void)snprintf(source, sizeof source, "--%s", row->name);
-  const char *value;
-  if (argument[name_bytes] == '=') {
-    value = argument + name_bytes + 1;
-  } else if (row->type == OPTION_FLAG) {
-    value = "true";
-  } else if (*at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) {
-    value = argv[++*at];
-  } else {
-    (void)snprintf(what, sizeof what, "%s needs a value: %s %s", source, source, row->argument);
-    return usage(err, command, what);
-  }
-  if (row->type == OPTION_LIST && !list_field(cfg, row)->is_of_argv) {
-    empty_list(list_field(cfg, row));
-    list_field(cfg, row)->is_of_argv = true;
-  }
-  return store(cfg, row, source, value, command, err);
-}
-
-static bool is_help(const char *argument) {
-  return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+void options_free(struct cfg *cfg) {
+  option_free(&program, cfg);
 }
 
 /* The first argument: a command, --help or --version. */
@@ -492,12 +224,12 @@ static int take_command(int argc, char *const argv[], enum cfg_command *command,
   size_t used = 0;
   for (size_t i = 0; i < COMMANDS_N; i++) {
     if (argc > 1 && strcmp(argv[1], commands[i].name) == 0) {
-      *command = commands[i].command;
+      *command = (enum cfg_command)commands[i].command;
       return 0;
     }
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", commands[i].name);
   }
-  if (argc > 1 && is_help(argv[1])) {
+  if (argc > 1 && option_is_help(argv[1])) {
     *command = CFG_HELP;
     return 0;
   }
@@ -508,7 +240,7 @@ static int take_command(int argc, char *const argv[], enum cfg_command *command,
   char what[256];
   (void)snprintf(what, sizeof what, "%s; the commands are %s",
                  argc > 1 ? "the first argument is not a command" : "no command given", names);
-  return usage(err, CFG_HELP, what);
+  return option_usage(&program, CFG_HELP, what, err);
 }
 
 int options_parse(int argc, char *const argv[], struct cfg *cfg, struct err *err) {
@@ -522,19 +254,15 @@ int options_parse(int argc, char *const argv[], struct cfg *cfg, struct err *err
     return 0;
   }
   for (int i = 2; i < argc; i++) {
-    if (is_help(argv[i])) {
+    if (option_is_help(argv[i])) {
       cfg->command = CFG_HELP;
       cfg->help_for = command;
       return 0;
     }
   }
-  if (take_environment(cfg, command, err) != 0) {
+  if (option_take_environment(&program, (int)command, cfg, err) != 0 ||
+      option_take_arguments(&program, (int)command, argc, argv, 2, cfg, err) != 0) {
     goto fail;
-  }
-  for (int i = 2; i < argc; i++) {
-    if (take_option(cfg, command, argc, argv, &i, err) != 0) {
-      goto fail;
-    }
   }
   return 0;
 
@@ -543,32 +271,8 @@ fail:
   return -1;
 }
 
-void options_free(struct cfg *cfg) {
-  for (const struct option_row *row = table; row->name != NULL; row++) {
-    if (row->type == OPTION_STRING) {
-      char **field = string_field(cfg, row);
-      free(*field);
-      *field = NULL;
-    } else if (row->type == OPTION_LIST) {
-      empty_list(list_field(cfg, row));
-    }
-  }
-}
-
-static void print_row(FILE *out, const struct option_row *row) {
-  char name[64];
-  options_env_name(row, name, sizeof name);
-  (void)fprintf(out, "  --%s%s%s\n      %s\n      [", row->name, row->argument != NULL ? " " : "",
-                row->argument != NULL ? row->argument : "", row->help);
-  if (row->default_text != NULL && row->default_text[0] != '\0') {
-    (void)fprintf(out, "default %s, ", row->default_text);
-  }
-  (void)fprintf(out, "environment %s%s%s]\n", name, row->fallback_env != NULL ? ", then " : "",
-                row->fallback_env != NULL ? row->fallback_env : "");
-}
-
 void options_help(FILE *out, enum cfg_command command) {
-  const char *name = command_name(command);
+  const char *name = option_command_name(&program, (int)command);
   if (name == NULL) {
     (void)fprintf(out, "outboxd relays messages from a PostgreSQL outbox table to Redis Streams.\n\n"
                        "Usage: outboxd COMMAND [--OPTION VALUE | --OPTION=VALUE]...\n\nCommands:\n");
@@ -580,17 +284,9 @@ void options_help(FILE *out, enum cfg_command command) {
   }
   (void)fprintf(out, "Usage: outboxd %s [--OPTION VALUE | --OPTION=VALUE]...\n\n", name);
   for (size_t i = 0; i < COMMANDS_N; i++) {
-    if (commands[i].command == command) {
+    if (commands[i].command == (int)command) {
       (void)fprintf(out, "outboxd %s: %s\n\nOptions:\n", name, commands[i].help);
     }
   }
-  for (const struct option_row *row = table; row->name != NULL; row++) {
-    if (options_takes(row, command)) {
-      print_row(out, row);
-    }
-  }
-  (void)fprintf(
-      out,
-      "\nTimes take ms, s, m, h, d; sizes B, KiB, MiB, GiB.  An option on the command line wins over the environment;\n"
-      "a flag's variable takes 1, true, yes, on or 0, false, no, off.\n");
+  option_print(&program, (int)command, out);
 }

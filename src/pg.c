@@ -141,6 +141,15 @@ static void fill_from_connection(const PGconn *conn, struct err *err) {
   }
 }
 
+int pg_describe(const PGconn *conn, const PGresult *result, struct err *err) {
+  if (result != NULL && PQresultErrorField(result, PG_DIAG_SQLSTATE) != NULL) {
+    fill_from_result(result, err);
+  } else {
+    fill_from_connection(conn, err);
+  }
+  return -1;
+}
+
 static void keep_notice(void *arg, const PGresult *result) {
   struct pg *pg = arg;
   const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
@@ -609,6 +618,34 @@ int pg_connect(struct pg *pg, const struct stop *stop, struct err *err) {
   }
   pg_close(pg);
   return -1;
+}
+
+/* -------------------------------------------------------------------------------------------------- lending */
+
+PGconn *pg_lend(struct pg *pg, struct err *err) {
+  clear_reply(pg);
+  if (pg->state != PG_IDLE || PQexitPipelineMode(pg->conn) != 1 || PQsetnonblocking(pg->conn, 0) != 0) {
+    (void)lose(pg, err);
+    return NULL;
+  }
+  return pg->conn;
+}
+
+int pg_take_back(struct pg *pg, PGTransactionStatusType *status, struct err *err) {
+  *status = PQtransactionStatus(pg->conn);
+  if (*status == PQTRANS_UNKNOWN) {
+    (void)lose(pg, err);
+    return -1;
+  }
+  if (*status == PQTRANS_ACTIVE || PQpipelineStatus(pg->conn) != PQ_PIPELINE_OFF) {
+    *status = PQTRANS_ACTIVE;
+    return 0;
+  }
+  if (PQsetnonblocking(pg->conn, 1) != 0 || PQenterPipelineMode(pg->conn) != 1) {
+    (void)lose(pg, err);
+    return -1;
+  }
+  return 0;
 }
 
 /* -------------------------------------------------------------------------------------------------- values */

@@ -47,7 +47,7 @@ static int ask_journal(struct publisher *pub, const struct lane *lane, struct er
 
 /* Makes --ensure-group's groups where a lane has one stream, which is known before it has a message; the others' are made by src/publish.lua. */
 static int ask_groups(struct publisher *pub, const struct lane *lane, struct err *err) {
-  const struct cfg_list *groups = &pub->cfg->ensure_groups;
+  const struct option_list *groups = &pub->cfg->ensure_groups;
   if (groups->n == 0 || !template_is_per_lane(pub->template)) {
     return 0;
   }

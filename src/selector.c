@@ -35,7 +35,7 @@ static int add_quoted(struct buf *buf, const char *text, struct err *err) {
 }
 
 /* {"a","b"}: an array as PostgreSQL reads it.  Numbers may be quoted too. */
-static int make_array(const struct cfg_list *list, char **out, struct err *err) {
+static int make_array(const struct option_list *list, char **out, struct err *err) {
   struct buf buf = BUF_INIT;
   if (list->n == 0) {
     return 0;

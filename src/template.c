@@ -220,21 +220,21 @@ static void put_prefixed(const struct template *template, put_text *put_prefix, 
   put(sink, text, strlen(text));
 }
 
-/* "<prefix>{<lane>}" and a text behind it. */
-static size_t render_lane_key(const struct template *template, int lane, const char *tail, char *buf, size_t cap) {
+size_t template_lane_key(const struct template *template, int lane, const char *tail, char *buf, size_t cap) {
   struct sink sink = {buf, cap, 0};
   put_prefixed(template, put, "{", &sink);
   put_lane(&sink, lane);
+  put(&sink, "}:", 2);
   put(&sink, tail, strlen(tail));
   return sink.len;
 }
 
 size_t template_journal_key(const struct template *template, int lane, char *buf, size_t cap) {
-  return render_lane_key(template, lane, "}:journal", buf, cap);
+  return template_lane_key(template, lane, "journal", buf, cap);
 }
 
 size_t template_index_key(const struct template *template, int lane, char *buf, size_t cap) {
-  return render_lane_key(template, lane, "}:streams", buf, cap);
+  return template_lane_key(template, lane, "streams", buf, cap);
 }
 
 size_t template_journal_pattern(const struct template *template, char *buf, size_t cap) {

@@ -151,7 +151,7 @@ static int render_index(struct trimmer *trimmer, int lane, struct err *err) {
 /* The first call of a pipeline brings the script along, the others find it loaded. */
 static int append_call(struct trimmer *trimmer, const char *sha, int name, struct err *err) {
   struct redis_pipeline *pipeline = trimmer->pipeline;
-  const struct cfg_list *groups = &trimmer->cfg->ensure_groups;
+  const struct option_list *groups = &trimmer->cfg->ensure_groups;
   bool is_first = redis_pipeline_n(pipeline) == 0;
   int keys_n = trimmer->has_index ? 2 : 1;
   size_t bytes;

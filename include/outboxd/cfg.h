@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "outboxd/log.h"
+#include "outboxd/option_parse.h"
 
 enum cfg_command {
   CFG_RUN,
@@ -25,13 +26,6 @@ enum cfg_command {
 };
 enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
 enum cfg_format { CFG_FORMAT_FIELDS, CFG_FORMAT_CLOUDEVENTS };
-
-/* The values of an option that may be given several times. */
-struct cfg_list {
-  int n;
-  bool is_of_argv; /* they stood on the command line: the environment's was dropped */
-  char **values;
-};
 
 struct cfg {
   enum cfg_command command;
@@ -67,7 +61,7 @@ struct cfg {
   int64_t stats_every_ms;
   char *metrics_file; /* "": none */
   bool is_until_empty;
-  struct cfg_list ensure_groups; /* consumer groups that every stream has from its first entry on */
+  struct option_list ensure_groups; /* consumer groups that every stream has from its first entry on */
   enum cfg_format format;
   char *cloudevents_source; /* "": made of the table's name */
   char *trim;               /* "": nothing is trimmed; see outboxd/trim_rule.h */
@@ -82,9 +76,9 @@ struct cfg {
   bool is_init_notify; /* init: the trigger that wakes the relays */
   bool is_init_print;  /* init: print the SQL, do nothing */
 
-  struct cfg_list ids; /* dead, retry, discard, replay: which messages; see outboxd/selector.h */
-  struct cfg_list aggregates;
-  struct cfg_list events;
+  struct option_list ids; /* dead, retry, discard, replay: which messages; see outboxd/selector.h */
+  struct option_list aggregates;
+  struct option_list events;
   bool is_all;        /* retry, discard: every dead one; replay: every published one */
   bool is_dry_run;    /* retry, discard: list, change nothing; replay: count, publish nothing */
   char *reason;       /* discard: why; NULL: not said */

@@ -9,6 +9,7 @@
 #define OUTBOXD_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR, LOG_CRITICAL };
@@ -42,6 +43,11 @@ void log_setup(enum log_level min_level, enum log_format format);
 
 /* While a line of progress stands on the terminal: log lines wipe it first, in the same write.  Any thread. */
 void log_set_over_line(bool is_over_line);
+
+/* Instead of log_setup, in a library: lines of JSON go to sink (NULL: nowhere), without a line break.  log_is_set_up: was either called? */
+typedef void log_sink(void *ctx, enum log_level level, const char *line, size_t bytes);
+void log_set_sink(enum log_level min_level, log_sink *sink, void *ctx);
+bool log_is_set_up(void);
 
 /* Writes one event.  event is the stable name users alert from; message a sentence for a person;
  * fields ends with a LOG_F_END element (or is NULL).  Use the macro log_event.

@@ -12,44 +12,12 @@
 
 #include "outboxd/cfg.h"
 #include "outboxd/err.h"
-
-enum option_type {
-  OPTION_STRING,
-  OPTION_LIST, /* strings; each time it is given adds one.  The environment gives one, which the command line replaces */
-  OPTION_INT,
-  OPTION_DURATION,
-  OPTION_SIZE,
-  OPTION_FLAG,
-  OPTION_CHOICE
-};
-
-/* One row of the table; the table ends with name == NULL. */
-struct option_row {
-  const char *
-      name; /* "max-attempts": the option is --max-attempts, the environment name OUTBOXD_MAX_ATTEMPTS.  Two rows may share it when no
-                     * command takes both; the second has an own_env */
-  enum option_type type;
-  const char *argument;     /* "N", "URL", "5m" as shown in --help; NULL for a flag */
-  const char *default_text; /* parsed like a given value; NULL: none */
-  int64_t min,
-      max; /* inclusive, in base units (ms, bytes); for OPTION_STRING and LIST min is the least length, max unused */
-  const char *const *choices; /* OPTION_CHOICE: NULL-terminated, index = enum value */
-  size_t offset;              /* of the field in struct cfg */
-  unsigned commands;          /* bit set of 1u << enum cfg_command that take it */
-  const char *fallback_env;   /* "DATABASE_URL": looked at after OUTBOXD_...; NULL: none */
-  const char *help;           /* one sentence */
-  const char *own_env;        /* instead of the environment name that follows from name; NULL: none */
-};
+#include "outboxd/option_parse.h"
 
 /* The table, for tests and for whoever prints it. */
 const struct option_row *options_table(void);
-
-/* One command; the list ends with name == NULL. */
-struct command_row {
-  const char *name;
-  enum cfg_command command;
-  const char *help; /* a few words */
-};
+/* The program that they belong to. */
+const struct option_program *options_program(void);
 
 const struct command_row *options_commands(void);
 

@@ -103,6 +103,12 @@ must_check int pg_connect(struct pg *pg, const struct stop *stop, struct err *er
 must_check int pg_call(struct pg *pg, const struct pg_step *steps, int n, int64_t timeout_ms, const struct stop *stop,
                        struct err *err);
 
+/* Hands the connection of an idle session out for blocking use by somebody else, out of pipeline mode; NULL and ERR_RETRY on an error, which closes the
+ * session.  Between the two calls no other function may be given the session. */
+PGconn *pg_lend(struct pg *pg, struct err *err);
+/* Takes it back; *status is what it was left in (PQTRANS_ACTIVE: not usable any more, close it).  ERR_RETRY: the connection was lost. */
+must_check int pg_take_back(struct pg *pg, PGTransactionStatusType *status, struct err *err);
+
 /* The step that applies the session settings, for those who drive their session themselves, and the check of its result: the same
  * errors as pg_connect. */
 struct pg_step pg_setup_step(const struct pg *pg);
@@ -113,6 +119,8 @@ int pg_pid(const struct pg *pg);
 
 /* A whole number of a text result; NULL is 0. */
 int64_t pg_parse_int64(const PGresult *result, int row, int column);
+/* What went wrong with a statement of somebody else's session: fills *err from result (NULL: from conn).  Always returns -1. */
+int pg_describe(const PGconn *conn, const PGresult *result, struct err *err);
 /* Values of binary results. */
 int64_t pg_get_int64(const PGresult *result, int row, int column);
 int32_t pg_get_int32(const PGresult *result, int row, int column);

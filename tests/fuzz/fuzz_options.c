@@ -21,7 +21,7 @@ static void check_row(const struct cfg *cfg, const struct option_row *row) {
     return;
   }
   case OPTION_LIST: {
-    const struct cfg_list *list = field;
+    const struct option_list *list = field;
     for (int i = 0; i < list->n; i++) {
       FUZZ_REQUIRE((int64_t)strlen(list->values[i]) >= row->min);
     }

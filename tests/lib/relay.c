@@ -98,15 +98,23 @@ static bool takes_redis(const char *name) {
   }
   for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
     if (name != NULL && strcmp(name, command->name) == 0) {
-      return options_takes(row, command->command);
+      return options_takes(row, (enum cfg_command)command->command);
     }
   }
   return false;
 }
 
+/* The binary whose name is the relay's with suffix behind it, or, when that begins with a slash, another one of the same build. */
+static void find_binary(const char *suffix, char binary[STACK_PATH_BYTES]) {
+  const char *set = getenv("OUTBOXD_BIN");
+  const char *relay = set != NULL && set[0] != '\0' ? set : "build/outboxd";
+  const char *slash = strrchr(relay, '/');
+  int n = suffix[0] == '/' && slash != NULL ? (int)(slash - relay) : (int)strlen(relay);
+  stack_print_path(binary, STACK_PATH_BYTES, "%.*s%s", n, relay, suffix);
+}
+
 static struct relay *start(const struct stack *stack, const char *suffix, const char *const *env,
                            const char *const *args, bool is_plain) {
-  const char *set = getenv("OUTBOXD_BIN");
   char binary[STACK_PATH_BYTES];
   const char *argv[ARGS_MAX];
   struct relay *relay;
@@ -115,7 +123,7 @@ static struct relay *start(const struct stack *stack, const char *suffix, const 
   int n = 0;
 
   REQUIRE(relays_n < RELAYS_MAX, "more than %d relays in one test", RELAYS_MAX);
-  stack_print_path(binary, sizeof binary, "%s%s", set != NULL && set[0] != '\0' ? set : "build/outboxd", suffix);
+  find_binary(suffix, binary);
   argv[n++] = binary;
   for (const char *const *arg = args; *arg != NULL; arg++) {
     REQUIRE(n + 7 < ARGS_MAX, "too many arguments");
@@ -123,7 +131,7 @@ static struct relay *start(const struct stack *stack, const char *suffix, const 
   }
   stack_print_path(conninfo, sizeof conninfo, "%s", stack->conninfo);
   stack_print_path(redis_url, sizeof redis_url, "%s", stack->redis_url);
-  if (!is_plain && !has_argument(args, "--database") && roles_are_on()) {
+  if (!is_plain && suffix[0] != '/' && !has_argument(args, "--database") && roles_are_on()) {
     roles_prepare(stack, args, conninfo, redis_url);
     if (roles_is_relay(args) && !has_argument(args, "--no-cleanup")) {
       argv[n++] = "--no-cleanup";
@@ -133,7 +141,7 @@ static struct relay *start(const struct stack *stack, const char *suffix, const 
     argv[n++] = "--database";
     argv[n++] = conninfo;
   }
-  if (!is_plain && !has_argument(args, "--redis") && takes_redis(args[0])) {
+  if (!is_plain && !has_argument(args, "--redis") && (suffix[0] == '/' || takes_redis(args[0]))) {
     argv[n++] = "--redis";
     argv[n++] = redis_url;
   }
@@ -163,6 +171,21 @@ struct relay *relay_start(const struct stack *stack, const char *const *args) {
 
 struct relay *relay_start_variant(const struct stack *stack, const char *suffix, const char *const *args) {
   return start(stack, suffix, NULL, args, false);
+}
+
+struct relay *relay_start_consumer(const struct stack *stack, const char *const *args) {
+  return start(stack, "/outbox-consume", NULL, args, false);
+}
+
+struct relay *relay_start_consumer_app(const struct stack *stack, const char *const *args) {
+  return start(stack, "/tests/tools/consumer-app", NULL, args, false);
+}
+
+struct relay *relay_run_consumer_plain(const struct stack *stack, const char *const *args, int64_t timeout_ms) {
+  struct relay *relay = start(stack, "/outbox-consume", NULL, args, false);
+  relay->is_plain = true;
+  relay_wait(relay, timeout_ms);
+  return relay;
 }
 
 struct relay *relay_start_plain(const struct stack *stack, const char *const *env, const char *const *args) {

@@ -26,6 +26,12 @@ struct relay *relay_start(const struct stack *stack, const char *const *args);
 /* The same with another binary beside it, whose name ends with suffix ("-nocas": without the journal's compare-and-set). */
 struct relay *relay_start_variant(const struct stack *stack, const char *suffix, const char *const *args);
 
+/* outbox-consume, and tests/tools/consumer-app, in place of the relay: everything else holds for them too. */
+struct relay *relay_start_consumer(const struct stack *stack, const char *const *args);
+struct relay *relay_start_consumer_app(const struct stack *stack, const char *const *args);
+/* Runs outbox-consume to its end with plain text allowed. */
+struct relay *relay_run_consumer_plain(const struct stack *stack, const char *const *args, int64_t timeout_ms);
+
 /* The same with environment variables ("NAME=value"), nothing added to args, and a standard error that may hold plain text. */
 struct relay *relay_start_plain(const struct stack *stack, const char *const *env, const char *const *args);
 

@@ -431,7 +431,7 @@ static bool shares_its_name(const struct option_row *row, enum cfg_command comma
 static void help_mentions_every_row_of_its_command(void **state) {
   (void)state;
   for (const struct command_row *command = options_commands(); command->name != NULL; command++) {
-    char *text = help_text(command->command);
+    char *text = help_text((enum cfg_command)command->command);
     for (const struct option_row *row = options_table(); row->name != NULL; row++) {
       char option[64];
       char variable[64];
@@ -443,7 +443,7 @@ static void help_mentions_every_row_of_its_command(void **state) {
         env_name(row->name, variable, sizeof variable);
       }
       if ((row->commands & (1u << command->command)) == 0) {
-        if (!shares_its_name(row, command->command)) {
+        if (!shares_its_name(row, (enum cfg_command)command->command)) {
           assert_lacks(text, option);
         }
         continue;
