@@ -289,8 +289,8 @@ static void check_functions(struct check *check) {
   if (missing[0] == '\0') {
     check_say(check, CHECK_OK, "functions", NULL, "applications can call outbox_record and outbox_process_once");
   } else {
-    check_say(check, CHECK_OK, "functions", NULL, "for applications, missing: %s (outboxd init adds them; run needs none)",
-              missing);
+    check_say(check, CHECK_OK, "functions", NULL,
+              "for applications, missing: %s (outboxd init adds them; run needs none)", missing);
   }
 }
 

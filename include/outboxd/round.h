@@ -65,7 +65,7 @@ struct round {
   bool has_wait;                      /* replicas are waited for: inherited messages need a call as well */
   bool has_index;                     /* the template makes more than one stream a lane */
   const struct cloudevent_form *form; /* NULL: a field for each column */
-  const struct option_list *groups;      /* --ensure-group */
+  const struct option_list *groups;   /* --ensure-group */
   int64_t stream_ttl_ms;              /* 0: none */
 
   struct redis_pipeline *pipeline;

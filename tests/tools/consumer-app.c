@@ -17,7 +17,7 @@ static struct outbox_consumer *consumer;
 
 static void on_term(int signum) {
   (void)signum;
-  outbox_consumer_stop(consumer);
+  outbox_consumer_stop(consumer); /* NOLINT(bugprone-signal-handler,cert-sig30-c): outbox.h allows it */
 }
 
 static void write_line(void *ctx, enum outbox_log_level level, const char *line, size_t bytes) {

@@ -44,7 +44,8 @@ int main(int argc, char *argv[]) {
   struct outbox_event *events = calloc((size_t)per_n, sizeof *events);
   char(*ids)[16] = calloc((size_t)per_n, sizeof *ids);
   if (events == NULL || ids == NULL) {
-    return 1;
+    fprintf(stderr, "record-rate: no memory\n");
+    exit(1);
   }
   for (long i = 0; i < per_n; i++) {
     snprintf(ids[i], sizeof ids[i], "%ld", i % 997);
