@@ -156,13 +156,13 @@ start_postgres() {
   die "PostgreSQL does not start"
 }
 
-# All its processes, as a machine that loses its power.
+# All its processes; the exit status is the postmaster's.
 kill_postgres() {
   local postmaster=${running[postgres]} backends
   kill -STOP "$postmaster" # so that it starts no more of them
   mapfile -t backends < <(ps -o pid= --ppid "$postmaster" | tr -d ' ')
   kill -KILL "$postmaster" "${backends[@]}" 2>/dev/null || true
-  reap postgres || true
+  reap postgres
 }
 
 # ---- Redis, without a port as well; every write is on disk before it is acknowledged
