@@ -46,6 +46,7 @@ static void write_line(void *ctx, enum outbox_log_level level, const char *line,
 }
 
 int main(int argc, char *argv[]) {
+  struct sigaction action = {.sa_handler = on_term, .sa_flags = SA_RESTART};
   struct outbox_error error = {0};
   int status = 1;
   if (argc != 3) {
@@ -57,7 +58,7 @@ int main(int argc, char *argv[]) {
       outbox_consumer_set(consumer, "redis", argv[2], &error) == 0 &&
       outbox_consumer_set(consumer, "group", "analytics", &error) == 0 &&
       outbox_consumer_set(consumer, "threads", "2", &error) == 0) {
-    (void)signal(SIGTERM, on_term);
+    (void)sigaction(SIGTERM, &action, NULL);
     status = outbox_consumer_run(consumer, handle, NULL, &error) == 0 ? 0 : 1;
   }
   if (status != 0) {
