@@ -122,8 +122,11 @@ kill_9() {
   redis) name=redis what='Redis' ;;
   handler)
     gone=() worker=notifier-$((1 + RANDOM % 2)) what="a handler process of $worker"
-    handler=$(ps -o pid= --ppid "${running[$worker]}" | head -n 1)
-    [ -n "$handler" ] || die "$worker has no handler"
+    # There is none for a moment when one has just been replaced.
+    while [ -z "$handler" ]; do
+      is_running "$worker" || die "$worker has ended by itself"
+      handler=$(ps -o pid= --ppid "${running[$worker]}" | tr -d ' ' | head -n 1)
+    done
     kill -KILL "$handler"
     handler_of=$worker
     killed+=(handler)
@@ -177,12 +180,16 @@ for victim in "${victims[@]}"; do
   pause 2500
 done
 end payments TERM || true
+gone=(payments)
 
+# What was being committed when pgbench ended is committed or not by now.
+while [ "$(count payments "pg_stat_activity WHERE application_name = 'pgbench'")" != 0 ]; do sleep 0.1; done
 # All have seen all, or have had two minutes for it: then the check says what is missing.
 events_n=$(count payments outbox_messages)
 drain_ms=$(now_ms)
 while [ "$(count payments 'outbox_messages WHERE published_at IS NULL')" -ne 0 ] || [ "$(count notifier notifications)" -lt "$events_n" ] ||
   [ "$(count analytics account_events)" -lt "$events_n" ]; do
+  expect_running
   [ $(($(now_ms) - drain_ms)) -lt 120000 ] || break
   sleep 0.1
 done
