@@ -6,7 +6,9 @@
 #   make fuzz [FUZZ_SECONDS=60] [FUZZ=name] [FUZZ_KEEP=1]   libFuzzer on everything that reads text from outside
 #   make bench | bench-quick | bench-sweep | bench-soak [DURATION=30m] [RATE=n]   measure (docs/benchmarks.md)
 #   make test-ecosystems     the examples in Python, Node and PHP, against the real relay (docs/testing.md)
-#   make unit | demo | lint | format | check-hardening | clean
+#   make demo                payments by many clients, relayed while the relay is killed, and checked
+#   make example             the same with two consumer services and everything killed in turn, compared from database to database (docs/example.md)
+#   make unit | lint | format | check-hardening | clean
 #   make install | uninstall [PREFIX=/usr/local] [DESTDIR=dir]   programs, library, manual pages, completions, systemd units, documents
 #   make deb | test-deb      a Debian package in build/deb; installed, tried and purged in a fresh Debian (docs/deployment.md)
 #
@@ -65,6 +67,7 @@ UNIT_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 INTEGRATION_SOURCES := $(sort $(wildcard tests/integration/test_*.c))
 ECOSYSTEM_SOURCES := $(sort $(wildcard tests/ecosystems/test_*.c))
 TESTLIB_SOURCES := $(sort $(wildcard tests/lib/*.c))
+EXAMPLE_SOURCES := $(sort $(wildcard examples/*/*.c))
 TOOL_SOURCES := $(sort $(wildcard tests/tools/*.c))
 FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FAULTS_SOURCES := $(sort $(filter-out tests/faults/main.c,$(wildcard tests/faults/*.c)))
@@ -86,6 +89,7 @@ TESTLIB_OBJECTS := $(TESTLIB_SOURCES:%.c=$(B)/obj/%.o)
 UNIT_PROGRAMS := $(UNIT_SOURCES:%.c=$(B)/%)
 INTEGRATION_PROGRAMS := $(INTEGRATION_SOURCES:%.c=$(B)/%)
 ECOSYSTEM_PROGRAMS := $(ECOSYSTEM_SOURCES:%.c=$(B)/%)
+EXAMPLE_PROGRAMS := $(EXAMPLE_SOURCES:%.c=$(B)/%)
 TOOL_PROGRAMS := $(TOOL_SOURCES:%.c=$(B)/%)
 FUZZ_PROGRAMS := $(FUZZ_SOURCES:%.c=$(B)/%)
 FAULTS_OBJECTS := $(FAULTS_SOURCES:%.c=$(B)/obj/%.o)
@@ -93,7 +97,7 @@ FAULTS_PROGRAM := $(B)/tests/faults/faults
 BENCH_OBJECTS := $(BENCH_SOURCES:%.c=$(B)/obj/%.o)
 BENCH_PROGRAM := $(B)/tests/bench/bench
 TEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(UNIT_SOURCES) $(INTEGRATION_SOURCES) $(ECOSYSTEM_SOURCES) $(TOOL_SOURCES) $(FUZZ_SOURCES) \
-  $(FAULTS_SOURCES) $(BENCH_SOURCES) tests/fuzz/replay.c tests/faults/main.c packaging/generate.c)
+  $(EXAMPLE_SOURCES) $(FAULTS_SOURCES) $(BENCH_SOURCES) tests/fuzz/replay.c tests/faults/main.c packaging/generate.c)
 CORE := $(B)/liboutboxd-core.a
 GENERATE := $(B)/packaging/generate
 # The manual page and the completions, made from the option table.
@@ -164,7 +168,7 @@ COMPILE_PIC = $(CC) $(CPPFLAGS_ALL) $(subst -fPIE,-fPIC,$(CFLAGS_ALL)) -fvisibil
 
 # ---- targets
 
-.PHONY: all lib pages deps tests unit-programs fuzz-programs test test-ecosystems unit fuzz faults bench bench-quick bench-sweep bench-soak demo lint format check-hardening install uninstall deb test-deb clean FORCE
+.PHONY: all lib pages deps tests unit-programs fuzz-programs test test-ecosystems unit fuzz faults bench bench-quick bench-sweep bench-soak demo example lint format check-hardening install uninstall deb test-deb clean FORCE
 
 all: $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES)
 lib: $(CORE)
@@ -173,7 +177,7 @@ pages: $(PAGES)
 # The packages that the goals given need; one target, so that two package managers never run side by side.
 DEPS_GROUP := $(if $(filter lint format fuzz,$(MAKECMDGOALS)),lint,$(if $(filter bench%,$(MAKECMDGOALS)),bench,$(if $(filter deb test-deb,$(MAKECMDGOALS)),deb,$(if \
   $(filter test-ecosystems,$(MAKECMDGOALS)),ecosystems,$(if \
-  $(filter test tests unit unit-programs fuzz-programs faults demo,$(MAKECMDGOALS)),test,build)))))
+  $(filter test tests unit unit-programs fuzz-programs faults demo example,$(MAKECMDGOALS)),test,build)))))
 deps:
 ifneq ($(DEPS),no)
 	@scripts/install-deps.sh $(DEPS_GROUP)
@@ -276,6 +280,12 @@ $(INTEGRATION_PROGRAMS) $(ECOSYSTEM_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
 
+# As a user's program: the public header, the archive.
+$(EXAMPLE_PROGRAMS): $(B)/%: $(B)/obj/%.o $(ARCHIVE)
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(LINK) $(PACKAGE_LIBS)
+
 $(FAULTS_PROGRAM): $(B)/obj/tests/faults/main.o $(FAULTS_OBJECTS) $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LINK  $@")
@@ -304,7 +314,7 @@ $(B)/pages/_%: $(GENERATE)
 unit-programs: $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS)
 fuzz-programs: $(FUZZ_PROGRAMS)
 tests: $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES) $(NOCAS_PROGRAM) $(UNIT_PROGRAMS) $(FUZZ_PROGRAMS) $(INTEGRATION_PROGRAMS) $(TOOL_PROGRAMS) \
-  $(BENCH_PROGRAM)
+  $(EXAMPLE_PROGRAMS) $(BENCH_PROGRAM)
 
 test: tests
 	@BUILD=$(B) T='$(T)' JOBS=$(JOBS) scripts/run-tests.sh unit fuzz integration
@@ -338,11 +348,13 @@ bench bench-quick bench-sweep bench-soak: $(PROGRAM) $(BENCH_PROGRAM)
 
 demo: tests
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/demo.sh
+example: tests
+	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/example.sh
 
 lint: $(GEN)/embed.h | deps
 	@LINT_JOBS=$(LINT_JOBS) LINT_CPPFLAGS='$(subst ','\'',$(CPPFLAGS_ALL))' BUILD=$(B) scripts/lint.sh
 format: | deps
-	clang-format -i $(wildcard include/*.h include/outboxd/*.h src/*.c tests/*/*.c tests/*/*.h packaging/*.c)
+	clang-format -i $(wildcard include/*.h include/outboxd/*.h src/*.c tests/*/*.c tests/*/*.h packaging/*.c examples/*/*.c)
 
 check-hardening: $(PROGRAMS)
 	@scripts/check-hardening.sh $(PROGRAM)

@@ -15,74 +15,9 @@ clients=${DEMO_CLIENTS:-16}
 accounts=${DEMO_ACCOUNTS:-5000}
 stream='outbox:{%l}:%t:%i'
 
-# ---- words on the screen
-
-if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
-  bold=$'\e[1m' dim=$'\e[2m' green=$'\e[32m' red=$'\e[31m' plain=$'\e[0m'
-else
-  bold='' dim='' green='' red='' plain=''
-fi
-
-step_n=0
-step() {
-  step_n=$((step_n + 1))
-  printf '\n%s%d  %s%s\n' "$bold" "$step_n" "$1" "$plain"
-}
-say() { printf '   %s\n' "$1"; }
-quiet() { printf '   %s%s%s\n' "$dim" "$1" "$plain"; }
-
-# 1234567 -> 1,234,567
-grouped() { sed -E ':a; s/^(-?[0-9]+)([0-9]{3})/\1,\2/; ta' <<<"$1"; }
-# cents -> 1,234.56
-money() {
-  local sign='' cents=$1
-  if [ "$cents" -lt 0 ]; then sign='-' cents=$((-cents)); fi
-  printf '%s%s.%02d' "$sign" "$(grouped $((cents / 100)))" $((cents % 100))
-}
-
-failures_n=0
-# check STATUS TEXT FIGURES
-check() {
-  if [ "$1" -eq 0 ]; then
-    printf '   %s[ok]%s %-46s %s%s%s\n' "$green" "$plain" "$2" "$dim" "$3" "$plain"
-  else
-    failures_n=$((failures_n + 1))
-    printf '   %s[WRONG]%s %-43s %s\n' "$red" "$plain" "$2" "$3"
-  fi
-}
-# holds EXPRESSION...: 0 or 1, for check
-holds() { if [ "$@" ]; then echo 0; else echo 1; fi; }
-
-# ---- cleaning up: only what was started here, by its own pid
-
-dir='' pg_dir='' relay_pid='' bench_pid='' redis_pid='' as_postgres=()
-cleanup() {
-  local status=$?
-  trap - EXIT INT TERM HUP
-  [ -z "$bench_pid" ] || kill "$bench_pid" 2>/dev/null || true
-  [ -z "$relay_pid" ] || kill -KILL "$relay_pid" 2>/dev/null || true
-  [ -z "$redis_pid" ] || kill "$redis_pid" 2>/dev/null || true
-  if [ -n "$pg_dir" ] && [ -e "$pg_dir/data/postmaster.pid" ]; then
-    "${as_postgres[@]}" "$pg_bin/pg_ctl" -D "$pg_dir/data" -m immediate -w stop >/dev/null 2>&1 || true
-  fi
-  wait 2>/dev/null || true
-  if [ "$status" -ne 0 ] && [ -n "$dir" ] && [ -s "$dir/relay.log" ]; then
-    printf '\nThe last the relay logged:\n' >&2
-    tail -n 5 "$dir/relay.log" >&2
-  fi
-  if [ -n "$dir" ]; then
-    if [ "${KEEP:-0}" = 1 ]; then echo "kept: $dir" >&2; else rm -rf "$dir"; fi
-  fi
-  exit "$status"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-
-die() {
-  printf '%sdemo: %s%s\n' "$red" "$1" "$plain" >&2
-  exit 1
-}
+show=demo told_logs=(relay)
+# shellcheck source=scripts/demo-common.sh
+. scripts/demo-common.sh
 
 # ---- what is needed
 
@@ -95,28 +30,7 @@ checker=${BUILD:-build}/tests/tools/outbox-check
 for program in "$outboxd" "$checker"; do
   [ -x "$program" ] || die "$program is not built yet: run make demo"
 done
-
-pg_bin=${TEST_PG_BIN:-}
-if [ -z "$pg_bin" ]; then
-  for candidate in $(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V) "$(pg_config --bindir 2>/dev/null || true)"; do
-    if [ -x "$candidate/initdb" ] && [ -x "$candidate/pgbench" ]; then pg_bin=$candidate; fi
-  done
-fi
-[ -n "$pg_bin" ] || die "found no PostgreSQL server with pgbench; scripts/install-deps.sh test installs it"
-redis_server=${TEST_REDIS_SERVER:-redis-server}
-for program in "$redis_server" redis-cli; do
-  command -v "$program" >/dev/null || die "found no $program; scripts/install-deps.sh test installs it"
-done
-
-dir=$(mktemp -d "${TMPDIR:-/tmp}/outboxd-demo.XXXXXX")
-chmod 711 "$dir"
-pg_dir=$dir/pg
-mkdir "$pg_dir"
-# PostgreSQL refuses to run as root.
-if [ "$(id -u)" -eq 0 ]; then
-  chown postgres "$pg_dir"
-  as_postgres=(runuser -u postgres --)
-fi
+find_servers
 
 # ---- the story
 
@@ -124,31 +38,10 @@ printf '%soutboxd%s moves the events that PostgreSQL has committed into Redis St
 printf 'Every one, once, in order. Here it has to do so while it is being killed.\n'
 
 step "A PostgreSQL and a Redis of our own, gone again afterwards"
-(
-  cd "$pg_dir"
-  "${as_postgres[@]}" "$pg_bin/initdb" -D "$pg_dir/data" -U postgres -A trust --no-locale -E UTF8 -N >"$dir/initdb.log" 2>&1 ||
-    { cat "$dir/initdb.log" >&2; exit 1; }
-  "${as_postgres[@]}" "$pg_bin/pg_ctl" -D "$pg_dir/data" -w -l "$pg_dir/log" -o "-c listen_addresses='' \
-    -c unix_socket_directories='$pg_dir' -c max_connections=$((clients + 40)) -c shared_buffers=128MB -c max_wal_size=2GB" \
-    start >/dev/null || { cat "$pg_dir/log" >&2; exit 1; }
-) || die "PostgreSQL does not start"
-export PGHOST=$pg_dir PGPORT=5432 PGUSER=postgres PGDATABASE=postgres PGOPTIONS='-c client_min_messages=warning'
-unset PGPASSWORD PGSERVICE PGSSLMODE DATABASE_URL REDIS_URL
-psql() { "$pg_bin/psql" -qAtX -v ON_ERROR_STOP=1 "$@"; }
-
-# No TCP port at all: a socket in the directory.  Every write is on disk before it is acknowledged.
-"$redis_server" --port 0 --unixsocket "$dir/redis.sock" --dir "$dir" --appendonly yes --appendfsync always --save '' \
-  --daemonize no --logfile "$dir/redis.log" >/dev/null &
-redis_pid=$!
-redis() { redis-cli -s "$dir/redis.sock" "$@"; }
-for ((i = 0; i < 100; i++)); do
-  if [ "$(redis ping 2>/dev/null || true)" = PONG ]; then break; fi
-  sleep 0.05
-done
-[ "$(redis ping 2>/dev/null || true)" = PONG ] || die "Redis does not start: $(tail -n 1 "$dir/redis.log")"
-quiet "PostgreSQL $(psql -c 'SHOW server_version' | cut -d' ' -f1), $(redis info server | awk -F '[:\r]' '
-  $1 == "redis_version" { name = "Redis " $2 } $1 == "valkey_version" { valkey = "Valkey " $2 }
-  END { print valkey == "" ? name : valkey }'); both sync what they acknowledge to disk"
+make_postgres
+start_postgres $((clients + 40))
+start_redis
+quiet "$(servers); both sync what they acknowledge to disk"
 
 step "outboxd init makes the outbox table"
 export OUTBOXD_DATABASE='' OUTBOXD_REDIS="unix://$dir/redis.sock"
@@ -159,18 +52,14 @@ step "$clients clients pay one another, $(grouped "$accounts") accounts"
 say "Each payment is one transaction: two balances, a payment, and two rows in"
 say "the outbox table. One transaction in ten is rolled back at its end."
 start_relay() {
-  "$outboxd" run --stream "$stream" --claimers 4 --publishers 3 --session-timeout 10s 2>>"$dir/relay.log" &
-  relay_pid=$!
+  run relay "$outboxd" run --stream "$stream" --claimers 4 --publishers 3 --session-timeout 10s
 }
 start_relay
 say "outboxd run relays meanwhile: 4 claimers, 3 publishers, a stream an account."
-"$pg_bin/pgbench" -n -M prepared -c "$clients" -j 2 -T "$seconds" -D accounts="$accounts" -f scripts/demo/pay.sql \
-  >"$dir/bench.log" 2>&1 &
-bench_pid=$!
+run bench "$pg_bin/pgbench" -n -M prepared -c "$clients" -j 2 -T "$seconds" -D accounts="$accounts" -f scripts/demo/pay.sql
 
 xadds_n() { redis info commandstats | sed -n 's/^cmdstat_xadd:calls=\([0-9]*\).*/\1/p' | grep . || echo 0; }
 pending_n() { psql -c 'SELECT count(*) FROM outbox_messages WHERE published_at IS NULL'; }
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
 printf '\n   %s%8s  %14s  %12s  %12s%s\n' "$dim" second 'events in Redis' 'a second' 'waiting' "$plain"
 began_ms=$(now_ms) last_ms=$(now_ms) last_n=0 best=0
@@ -183,14 +72,12 @@ row() {
     "$(grouped "$waiting")" "${1:+  $1}"
   last_ms=$now last_n=$n
 }
-alive() { kill -0 "$1" 2>/dev/null; }
 is_killed=0 is_back=0 killed_when='never: it needs more DEMO_SECONDS'
-while alive "$bench_pid"; do
+while is_running bench; do
   sleep 1
   elapsed=$((($(now_ms) - began_ms) / 1000))
-  if [ "$is_killed" -eq 0 ] && [ "$elapsed" -ge $((seconds / 2)) ] && alive "$bench_pid"; then
-    kill -KILL "$relay_pid"
-    wait "$relay_pid" 2>/dev/null || true
+  if [ "$is_killed" -eq 0 ] && [ "$elapsed" -ge $((seconds / 2)) ] && is_running bench; then
+    end relay KILL || true
     is_killed=1 killed_when="in second $elapsed of $seconds"
     row "${red}<- kill -9${plain}"
   elif [ "$is_killed" -eq 1 ] && [ "$is_back" -eq 0 ] && [ "$elapsed" -ge $((seconds / 2 + 3)) ]; then
@@ -200,10 +87,9 @@ while alive "$bench_pid"; do
   elif [ $((elapsed % 2)) -eq 0 ]; then
     row
   fi
-  alive "$relay_pid" || [ "$is_killed" -ne "$is_back" ] || die "the relay has ended by itself"
+  [ "$is_killed" -ne "$is_back" ] || is_running relay || die "the relay has ended by itself"
 done
-wait "$bench_pid" || { cat "$dir/bench.log" >&2; die "pgbench failed"; }
-bench_pid=''
+reap bench || { cat "$dir/bench.log" >&2; die "pgbench failed"; }
 if [ "$is_killed" -eq 1 ] && [ "$is_back" -eq 0 ]; then
   row "${green}<- started again${plain}"
   start_relay
@@ -211,15 +97,13 @@ fi
 drain_ms=$(now_ms)
 while [ "$(pending_n)" -ne 0 ]; do
   [ $(($(now_ms) - drain_ms)) -lt 60000 ] || die "$(pending_n) messages are still waiting a minute after the last payment"
-  alive "$relay_pid" || die "the relay has ended by itself"
+  is_running relay || die "the relay has ended by itself"
   sleep 0.05
 done
 drain_ms=$(($(now_ms) - drain_ms))
 row "${dim}all relayed${plain}"
-kill -TERM "$relay_pid"
 relay_status=0
-wait "$relay_pid" || relay_status=$?
-relay_pid=''
+end relay TERM || relay_status=$?
 
 # ---- the proof
 

@@ -13,11 +13,11 @@
 set -euo pipefail
 
 BUILD_PACKAGES=(gcc libc6-dev make pkg-config binutils libpq-dev libhiredis-dev libjansson-dev uthash-dev)
-TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools prometheus python3 faketime procps ca-certificates)
+TEST_PACKAGES=(libcmocka-dev postgresql postgresql-contrib pgbouncer redis-server redis-tools prometheus python3 python3-psycopg2 faketime procps ca-certificates)
 BENCH_PACKAGES=(gnuplot-nox)
 DEB_PACKAGES=(debhelper dpkg-dev fakeroot lintian debootstrap)
 ECOSYSTEM_PACKAGES=(php-cli php-pgsql php-redis php-illuminate-database php-illuminate-console php-illuminate-events
-  python3-psycopg2 python3-redis ruby golang-go)
+  python3-redis ruby golang-go)
 # Where Node.js comes from elsewhere, npm comes with it, and Debian's own would be in its way.
 command -v npm >/dev/null || ECOSYSTEM_PACKAGES+=(nodejs npm)
 LINT_PACKAGES=(git clang clang-tidy clang-format libclang-rt-14-dev cppcheck shellcheck valgrind mandoc zsh systemd)

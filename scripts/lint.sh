@@ -12,7 +12,7 @@ LINT_JOBS=${LINT_JOBS:-2}
 declare -a cppflags
 eval "cppflags=(${LINT_CPPFLAGS:?run make lint} -Itests/lib)"
 shopt -s nullglob
-sources=(src/*.c tests/*/*.c packaging/*.c)
+sources=(src/*.c tests/*/*.c packaging/*.c examples/*/*.c)
 headers=(include/*.h include/*/*.h src/*.h tests/*/*.h)
 shell_scripts=(scripts/*.sh scripts/*/*.sh .ci/run)
 failures=0
@@ -57,7 +57,7 @@ cpp() {
   cppcheck --quiet --std=c11 --enable=warning,performance,portability,style --inline-suppr --error-exitcode=1 \
     -j "$LINT_JOBS" --library=posix '-D_Noreturn=__attribute__((noreturn))' --suppress=varFuncNullUB \
     --suppress=getpwnamCalled --suppress=readdirCalled --suppress=shadowFunction \
-    -Iinclude -Itests/lib -Isrc src tests packaging
+    -Iinclude -Itests/lib -Isrc src tests packaging examples
 }
 
 shell() { shellcheck "${shell_scripts[@]}"; }
