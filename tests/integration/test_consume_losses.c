@@ -292,6 +292,58 @@ static void test_a_message_id_that_is_no_uuid(void **state) {
   PQfinish(conn);
 }
 
+/* Makes the user of docs/consuming.md, with the line that stands there. */
+static void make_documented_user(redisContext *redis) {
+  char line[1024];
+  const char *words[64];
+  int n = 0;
+  bool is_found = false;
+  FILE *file = fopen("docs/consuming.md", "re");
+  REQUIRE(file != NULL, "no docs/consuming.md here");
+  while (!is_found && fgets(line, sizeof line, file) != NULL) {
+    is_found = strstr(line, "ACL SETUSER consumer ") != NULL;
+  }
+  fclose(file);
+  REQUIRE(is_found, "docs/consuming.md has no ACL SETUSER consumer");
+  for (char *at = line, *word; n < 64 && (word = strtok_r(at, " \n", &at)) != NULL;) {
+    words[n++] = word;
+  }
+  redisReply *reply = redisCommandArgv(redis, n, words, NULL);
+  REQUIRE(reply != NULL && reply->type == REDIS_REPLY_STATUS, "%s", reply != NULL ? reply->str : redis->errstr);
+  freeReplyObject(reply);
+}
+
+/* Handled, tried again, parked, inherited; one stream a lane and many: all with the rights that the documentation names. */
+static void test_the_documented_rights_are_enough(void **state) {
+  PGconn *conn = make_tables();
+  redisContext *redis = rds_open(stack->redis_url);
+  char url[sizeof stack->redis_url];
+  (void)state;
+  make_documented_user(redis);
+  memcpy(url, stack->redis_url, sizeof url);
+  snprintf(stack->redis_url, sizeof stack->redis_url, "redis://consumer:password@%s", strstr(url, "://") + 3);
+  add(redis, 1, "a", "\"wait\"");
+  add(redis, 2, "b", "\"doomed\"");
+  add(redis, 3, "c", "\"ok\"");
+  rds_run(redis, "XGROUP CREATE outbox:{0} g 0");
+  freeReplyObject(rds_cmd(redis, "XREADGROUP GROUP g outboxd COUNT 1 STREAMS outbox:{0} >"));
+  start("outbox:{%l}");
+  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
+  atomic_store(&is_cured, true);
+  wait_sql_int(conn, 2, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, rds_int(redis, "XLEN outbox:{0}:parked:g") == 1, "the message is not parked");
+  (void)stop();
+  add_indexed(redis, "d", 4, "\"ok\"");
+  rds_run(redis, "ZADD outbox:{0}:streams 1 outbox:{0}:account:gone");
+  start("outbox:{%l}:%t:%i");
+  wait_sql_int(conn, 3, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, rds_int(redis, "ZCARD outbox:{0}:streams") == 1, "the name of a stream that is gone stays");
+  (void)stop();
+  memcpy(stack->redis_url, url, sizeof url);
+  redisFree(redis);
+  PQfinish(conn);
+}
+
 /* A worker is stopped with a message in hand, another one takes its lanes over, and it wakes: nothing of what it had in hand is committed or acknowledged by
  * it. */
 static void test_a_stopped_worker_wakes(void **state) {
@@ -340,6 +392,7 @@ int main(void) {
       HARNESS_TEST(test_a_stream_is_deleted_while_retries_wait),
       HARNESS_TEST(test_redis_forgets_everything),
       HARNESS_TEST(test_a_message_id_that_is_no_uuid),
+      HARNESS_TEST(test_the_documented_rights_are_enough),
       HARNESS_TEST(test_a_stopped_worker_wakes),
   };
   return HARNESS_RUN(tests, &stack, NULL);
