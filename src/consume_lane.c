@@ -282,9 +282,12 @@ out:
 
 /* -------------------------------------------------------------------------------------------------- turns */
 
+/* A worker that has lost its session unnoticed writes its token over the new owner's, whom that sends back to this point.  So a token counts only when the
+ * session, and the lane's lock with it, outlived its writing: whoever takes the lane after that writes a later one. */
 static enum consume_result begin(struct consume_worker *worker, struct consume_lane *lane, struct err *err) {
   if (uuid7_make(lane->token, err) != 0 ||
-      consume_command(worker, err, "SET", lane->owner_key, lane->token, NULL) == NULL) {
+      consume_command(worker, err, "SET", lane->owner_key, lane->token, NULL) == NULL ||
+      session_prove(&worker->session, err) != 0) {
     return CONSUME_LOST;
   }
   lane->is_begun = true;

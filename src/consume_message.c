@@ -98,14 +98,28 @@ uint64_t consume_aggregate_key(const struct outbox_message *message) {
 /* -------------------------------------------------------------------------------------------------- handling */
 
 /* An inherited message may have been what its former worker died of.  So the attempt is counted before it is made; of those that are new it is counted
- * when it has failed, which spares a round trip. */
-static int count_attempt(struct consume_worker *worker, const struct consume_entry *entry, struct err *err) {
+ * when it has failed, which spares a round trip.  *is_pending: it was neither acknowledged nor parked since it was asked for.  A stream that moves up in the
+ * index while all of it is gone through is asked twice, and what waits for a retry meanwhile is found twice. */
+static int count_attempt(struct consume_worker *worker, const struct consume_entry *entry, bool *is_pending,
+                         struct err *err) {
+  const char *group = worker->cfg->group;
+  struct redis_pipeline *call = worker->call;
   char count[16];
   (void)snprintf(count, sizeof count, "%d", entry->failures + 2);
-  return consume_command(worker, err, "XCLAIM", entry->stream, worker->cfg->group, CONSUME_NAME, "0", entry->id,
-                         "RETRYCOUNT", count, "JUSTID", NULL) != NULL
-             ? 0
-             : -1;
+  redis_pipeline_reset(call, CONSUME_BATCH_BYTES);
+  if (redis_pipeline_command(call, err, "XPENDING", entry->stream, group, entry->id, entry->id, "1", NULL) != 0 ||
+      redis_pipeline_command(call, err, "XCLAIM", entry->stream, group, CONSUME_NAME, "0", entry->id, "RETRYCOUNT",
+                             count, "JUSTID", NULL) != 0 ||
+      consume_exchange(worker, call, err) != 0) {
+    return -1;
+  }
+  for (int i = 0; i < redis_pipeline_n(call); i++) {
+    if (redis_reply_is_error(redis_pipeline_reply(call, i), NULL, err)) {
+      return -1;
+    }
+  }
+  *is_pending = redis_reply_n(redis_pipeline_reply(call, 0)) > 0;
+  return 0;
 }
 
 /* Calls the handler between lending the connection and taking it back. */
@@ -146,6 +160,7 @@ enum consume_outcome consume_message(struct consume_worker *worker, const struct
                                      struct err *err) {
   struct consume_session *session = &worker->session;
   bool is_first = false;
+  bool is_pending = true;
   *failure = (struct outbox_failure){0};
   if (session_begin(session, message->message_id, &is_first, err) != 0) {
     (void)snprintf(failure->text, sizeof failure->text, "cannot be marked as handled: %.900s", err->text);
@@ -154,10 +169,13 @@ enum consume_outcome consume_message(struct consume_worker *worker, const struct
   if (!is_first) {
     return session_rollback(session, err) == 0 ? CONSUME_REPEATED : CONSUME_GONE;
   }
-  if (entry->is_inherited && count_attempt(worker, entry, err) != 0) {
+  if (entry->is_inherited && count_attempt(worker, entry, &is_pending, err) != 0) {
     struct err ignored = ERR_INIT;
     (void)(session_rollback(session, &ignored) == 0);
     return CONSUME_GONE;
+  }
+  if (!is_pending) {
+    return session_rollback(session, err) == 0 ? CONSUME_REPEATED : CONSUME_GONE;
   }
   enum consume_outcome outcome = call_handler(worker, message, failure, err);
   if (outcome == CONSUME_GONE) {

@@ -104,6 +104,11 @@ fail:
   return -1;
 }
 
+int session_prove(struct consume_session *session, struct err *err) {
+  const struct pg_step step = {.kind = PG_QUERY, .sql = "SELECT 1"};
+  return call(session, &step, 1, false, err);
+}
+
 int session_look(struct consume_session *session, struct err *err) {
   const char *values[] = {session->key};
   const struct pg_step step = {.kind = PG_QUERY, .sql = embed_consume_workers_sql, .params_n = 1, .values = values};

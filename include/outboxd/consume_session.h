@@ -36,6 +36,8 @@ void session_close(struct consume_session *session);
 /* Connects, joins the group's workers, prepares.  ERR_FATAL when it can never work and never did. */
 must_check int session_open(struct consume_session *session, struct err *err);
 
+/* The server still has the session, and so its locks. */
+must_check int session_prove(struct consume_session *session, struct err *err);
 /* Who is there, and which lanes are taken. */
 must_check int session_look(struct consume_session *session, struct err *err);
 /* Tries the locks of the lanes that are marked; unmarks those that others have. */
