@@ -9,7 +9,7 @@
 #   make demo                payments by many clients, relayed while the relay is killed, and checked
 #   make example             the same with two consumer services and everything killed in turn, compared from database to database (docs/example.md)
 #   make unit | lint | format | check-hardening | clean
-#   make install | uninstall [PREFIX=/usr/local] [DESTDIR=dir]   programs, library, manual pages, completions, systemd units, documents
+#   make install | uninstall [PREFIX=/usr/local] [DESTDIR=dir]   programs, library, manual pages, completions, systemd units, scripts, documents
 #   make deb | test-deb      a Debian package in build/deb; installed, tried and purged in a fresh Debian (docs/deployment.md)
 #
 #   CC=gcc|clang   SAN=address|thread|fuzzer   each has a directory of its own below build/; the plain build is build/outboxd
@@ -36,6 +36,7 @@ includedir ?= $(PREFIX)/include
 pkgconfigdir ?= $(libdir)/pkgconfig
 mandir ?= $(PREFIX)/share/man
 docdir ?= $(PREFIX)/share/doc/outboxd
+pkgdatadir ?= $(PREFIX)/share/outboxd
 bashcompletiondir ?= $(PREFIX)/share/bash-completion/completions
 zshcompletiondir ?= $(PREFIX)/share/zsh/site-functions
 systemddir ?= $(PREFIX)/lib/systemd/system
@@ -160,15 +161,16 @@ CFLAGS ?= -O2 -g
 CFLAGS_ALL = -std=c11 -pthread $(WARNINGS) $(HARDENING_CFLAGS) $(CF_PROTECTION) $(SAN_FLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(HARDENING_LDFLAGS) -Wl,--as-needed $(SAN_FLAGS) $(CFLAGS) $(LDFLAGS)
 
-# V=1 shows the whole commands.
+# V=1 shows the whole commands.  The demo and the example say in one line of their own what is built for them.
 Q := $(if $(V),,@)
+say = $(if $(V)$(filter demo example,$(MAKECMDGOALS)),,@echo "  $(1)")
 COMPILE = $(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests/lib) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 LINK = $(CC) $(LDFLAGS_ALL) -o $@ $^
 COMPILE_PIC = $(CC) $(CPPFLAGS_ALL) $(subst -fPIE,-fPIC,$(CFLAGS_ALL)) -fvisibility=hidden -ffunction-sections -MMD -MP -c -o $@ $<
 
 # ---- targets
 
-.PHONY: all lib pages deps tests unit-programs fuzz-programs test test-ecosystems unit fuzz faults bench bench-quick bench-sweep bench-soak demo example lint format check-hardening install uninstall deb test-deb clean FORCE
+.PHONY: all lib pages deps tests unit-programs fuzz-programs test test-ecosystems unit fuzz faults bench bench-quick bench-sweep bench-soak building demo example lint format check-hardening install uninstall deb test-deb clean FORCE
 
 all: $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES)
 lib: $(CORE)
@@ -185,32 +187,32 @@ endif
 
 $(PROGRAM): $(MAIN_OBJECT) $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(CONSUME_PROGRAM): $(CONSUME_OBJECT) $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(CORE): $(OBJECTS)
 	@rm -f $@
-	$(if $(V),,@echo "  AR    $@")
+	$(call say,AR    $@)
 	$(Q)$(AR) rcs $@ $(OBJECTS)
 
 # ---- liboutbox
 
 $(B)/pic/src/%.o: src/%.c $(B)/flags | $(GEN)/embed.h
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  CC    $< (PIC)")
+	$(call say,CC    $< (PIC))
 	$(Q)$(COMPILE_PIC)
 $(B)/pic/gen/embed.o: $(GEN)/embed.c $(GEN)/embed.h $(B)/flags
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  CC    $< (PIC)")
+	$(call say,CC    $< (PIC))
 	$(Q)$(COMPILE_PIC)
 
 $(B)/$(SONAME): $(LIBRARY_OBJECTS) packaging/liboutbox.map
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(CC) $(filter-out -pie,$(LDFLAGS_ALL)) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=packaging/liboutbox.map \
 	  -Wl,--gc-sections $(if $(SAN),,-Wl,--no-undefined) -o $@ $(LIBRARY_OBJECTS) $(PACKAGE_LIBS)
 $(LIBRARY): $(B)/$(SONAME)
@@ -221,7 +223,7 @@ $(B)/pic/liboutbox.o: $(LIBRARY_OBJECTS)
 	$(Q)$(CC) -nostdlib -r -o $@.all $(LIBRARY_OBJECTS) && $(OBJCOPY) --localize-hidden $@.all $@
 $(ARCHIVE): $(B)/pic/liboutbox.o
 	@rm -f $@
-	$(if $(V),,@echo "  AR    $@")
+	$(call say,AR    $@)
 	$(Q)$(AR) rcs $@ $<
 
 # Changes only when the flags do, so that an object is never kept from another set of flags.
@@ -232,12 +234,12 @@ $(B)/flags: FORCE | deps
 
 $(B)/obj/%.o: %.c $(B)/flags | $(GEN)/embed.h
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  CC    $<")
+	$(call say,CC    $<)
 	$(Q)$(COMPILE)
 
 $(B)/obj/gen/embed.o: $(GEN)/embed.c $(GEN)/embed.h $(B)/flags
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  CC    $<")
+	$(call say,CC    $<)
 	$(Q)$(COMPILE)
 
 # The list of files is a prerequisite too: one that was removed must vanish from the generated file.
@@ -257,48 +259,48 @@ $(GEN)/nocas/embed.c: scripts/embed.sh $(GEN)/embed.list $(EMBEDDED) $(GEN)/noca
 	@scripts/embed.sh source $(EMBEDDED:src/publish.lua=$(GEN)/nocas/publish.lua) > $@.$$$$ && mv $@.$$$$ $@
 $(B)/obj/gen/nocas/embed.o: $(GEN)/nocas/embed.c $(GEN)/embed.h $(B)/flags
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  CC    $<")
+	$(call say,CC    $<)
 	$(Q)$(COMPILE)
 $(NOCAS_PROGRAM): $(MAIN_OBJECT) $(B)/obj/gen/nocas/embed.o $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(UNIT_PROGRAMS): $(B)/%: $(B)/obj/%.o $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
 
 $(FUZZ_PROGRAMS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN_OBJECT) $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(FUZZ_LDFLAGS) $(PACKAGE_LIBS)
 
 $(B)/tests/integration/test_faults: $(FAULTS_OBJECTS)
 $(INTEGRATION_PROGRAMS) $(ECOSYSTEM_PROGRAMS) $(TOOL_PROGRAMS): $(B)/%: $(B)/obj/%.o $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS) $(CMOCKA_LIBS)
 
 # As a user's program: the public header, the archive.
 $(EXAMPLE_PROGRAMS): $(B)/%: $(B)/obj/%.o $(ARCHIVE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(FAULTS_PROGRAM): $(B)/obj/tests/faults/main.o $(FAULTS_OBJECTS) $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(BENCH_PROGRAM): $(BENCH_OBJECTS) $(TESTLIB_OBJECTS) $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(GENERATE): $(B)/obj/packaging/generate.o $(CORE)
 	@mkdir -p $(@D)
-	$(if $(V),,@echo "  LINK  $@")
+	$(call say,LINK  $@)
 	$(Q)$(LINK) $(PACKAGE_LIBS)
 
 $(B)/pages/%.1: packaging/man/%.1.in $(GENERATE)
@@ -346,9 +348,14 @@ bench bench-quick bench-sweep bench-soak: $(PROGRAM) $(BENCH_PROGRAM)
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) DURATION='$(DURATION)' RATE='$(RATE)' \
 	  $(BENCH_PROGRAM) $(if $(filter bench,$@),all,$(@:bench-%=%))
 
-demo: tests
+# Only what the scripts run is built.
+DEMO_PROGRAMS := $(PROGRAM) $(B)/tests/tools/outbox-check
+EXAMPLE_NEEDS := $(PROGRAMS) $(B)/examples/payments/analytics $(B)/tests/tools/outbox-check
+building:
+	@echo "Building what it runs in $(B), which takes a minute the first time; V=1 shows the commands."
+demo: building $(DEMO_PROGRAMS)
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/demo.sh
-example: tests
+example: building $(EXAMPLE_NEEDS)
 	@OUTBOXD_BIN=$(abspath $(PROGRAM)) BUILD=$(B) scripts/example.sh
 
 lint: $(GEN)/embed.h | deps
@@ -360,8 +367,12 @@ check-hardening: $(PROGRAMS)
 	@scripts/check-hardening.sh $(PROGRAM)
 	@scripts/check-hardening.sh $(CONSUME_PROGRAM)
 
-# Each file that is installed, as SOURCE:PATH:MODE; uninstall goes by the same list.
-DOC_FILES := README.md CHANGELOG.md LICENSE $(sort $(wildcard docs/*.md)) packaging/systemd/outboxd.env
+# Each file that is installed, as SOURCE:PATH:MODE; uninstall goes by the same list.  The documents lie to each other as they do here, so that
+# their links lead somewhere.
+DOC_FILES := README.md CHANGELOG.md LICENSE $(sort $(wildcard docs/*.md docs/benchmarks/*.svg))
+# What the documents tell an operator to run, and the SQL beside it.
+SCRIPT_FILES := $(addprefix scripts/,postgres-roles.sh postgres-roles.sql redis-user.sh upgrade-to-partitioned.sh \
+  upgrade-to-partitioned-check.sql upgrade-to-partitioned-exchange.sql upgrade-to-partitioned-state.sql)
 INSTALLED = $(PROGRAM):$(bindir)/outboxd:0755 \
   $(CONSUME_PROGRAM):$(bindir)/outbox-consume:0755 \
   $(B)/pages/outboxd.1:$(mandir)/man1/outboxd.1:0644 \
@@ -378,23 +389,35 @@ INSTALLED = $(PROGRAM):$(bindir)/outboxd:0755 \
   include/outbox.h:$(includedir)/outbox.h:0644 \
   $(B)/pages/outbox.pc:$(pkgconfigdir)/outbox.pc:0644 \
   packaging/man/outbox.3:$(mandir)/man3/outbox.3:0644 \
-  $(foreach file,$(DOC_FILES),$(file):$(docdir)/$(notdir $(file)):0644)
+  packaging/systemd/outboxd.env:$(docdir)/outboxd.env:0644 \
+  $(foreach file,$(SCRIPT_FILES),$(file):$(pkgdatadir)/$(file):$(if $(filter %.sh,$(file)),0755,0644)) \
+  $(foreach file,$(DOC_FILES),$(file):$(docdir)/$(file):0644)
 # Symbolic links to the library.
 LINKS = $(libdir)/$(SONAME) $(libdir)/liboutbox.so
+# Directories of outboxd alone, the inner ones first.
+DIRECTORIES = $(docdir)/docs/benchmarks $(docdir)/docs $(docdir) $(pkgdatadir)/scripts $(pkgdatadir)
 item = $(word $(2),$(subst :, ,$(1)))
+define newline
 
-# The units hold the path of the program: made anew for each PREFIX.
+
+endef
+
+# The units hold the path of the program: made anew for each PREFIX.  Of their template's lines, those with @one@ are for outboxd.service, those
+# with @each@ for outboxd@.service.
 install: $(PROGRAMS) $(LIBRARY) $(ARCHIVE) $(PAGES)
 	@sed -e '/@each@/d' -e 's/@one@//' -e 's|@bindir@|$(bindir)|' packaging/systemd/outboxd.service.in > '$(B)/pages/outboxd.service'
 	@sed -e '/@one@/d' -e 's/@each@//' -e 's|@bindir@|$(bindir)|' packaging/systemd/outboxd.service.in > '$(B)/pages/outboxd@.service'
 	@sed -e 's|@prefix@|$(PREFIX)|' -e 's|@libdir@|$(libdir)|' -e 's|@includedir@|$(includedir)|' -e 's|@version@|$(VERSION)|' \
 	  packaging/outbox.pc.in > '$(B)/pages/outbox.pc'
-	$(foreach file,$(INSTALLED),$(INSTALL) -D -m $(call item,$(file),3) '$(call item,$(file),1)' \
-	  '$(DESTDIR)$(call item,$(file),2)' &&) true
-	$(foreach link,$(LINKS),ln -sf liboutbox.so.$(VERSION) '$(DESTDIR)$(link)' &&) true
+	$(foreach file,$(INSTALLED),$(Q)$(INSTALL) -D -m $(call item,$(file),3) '$(call item,$(file),1)' \
+	  '$(DESTDIR)$(call item,$(file),2)'$(newline))
+	$(foreach link,$(LINKS),$(Q)ln -sf liboutbox.so.$(VERSION) '$(DESTDIR)$(link)'$(newline))
+	$(call say,INSTALL  $(words $(INSTALLED) $(LINKS)) files below $(DESTDIR)$(PREFIX))
 uninstall:
-	rm -f $(foreach file,$(INSTALLED),'$(DESTDIR)$(call item,$(file),2)') $(foreach link,$(LINKS),'$(DESTDIR)$(link)')
-	@if [ -d '$(DESTDIR)$(docdir)' ]; then rmdir --ignore-fail-on-non-empty '$(DESTDIR)$(docdir)'; fi
+	$(foreach file,$(INSTALLED),$(Q)rm -f '$(DESTDIR)$(call item,$(file),2)'$(newline))
+	$(foreach link,$(LINKS),$(Q)rm -f '$(DESTDIR)$(link)'$(newline))
+	@for dir in $(foreach dir,$(DIRECTORIES),'$(DESTDIR)$(dir)'); do if [ -d "$$dir" ]; then rmdir --ignore-fail-on-non-empty "$$dir"; fi; done
+	$(call say,REMOVED  $(words $(INSTALLED) $(LINKS)) files below $(DESTDIR)$(PREFIX))
 
 # A Debian package in build/deb, from packaging/debian.
 deb: | deps

@@ -69,7 +69,7 @@ psql=(psql -qXAt -v ON_ERROR_STOP=1 -v "table=$table" -v "schema=$schema" -v "re
   -v "writer=$writer" -v "consumer=$consumer" -v "stats=$stats" -v "keep_owner=$keep_owner")
 [ -z "$database" ] || psql+=(-d "$database")
 
-statements=$("${psql[@]}" -f "$(dirname "$0")/postgres-roles.sql")
+statements=$("${psql[@]}" -f "$(dirname "$(readlink -f "$0")")/postgres-roles.sql")
 script="BEGIN;
 SET LOCAL lock_timeout = '2s';
 $statements

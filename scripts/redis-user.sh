@@ -10,7 +10,8 @@
 #   --apply    run the command through redis-cli with the arguments that follow, the last option here: --apply -h redis.internal --user admin.
 #              A user that is there loses all other keys and commands
 #
-# The password is taken from $OUTBOXD_REDIS_PASSWORD.  Without it the user keeps the one it has, or has none and cannot log in.
+# The password is taken from $OUTBOXD_REDIS_PASSWORD.  Without it the user keeps the one it has, or has none and cannot log in;
+# stderr says so.
 set -euo pipefail
 
 stream='outbox:{%l}'
@@ -107,6 +108,8 @@ password=${OUTBOXD_REDIS_PASSWORD:-}
 if [ -n "$password" ]; then
   hash=$(printf '%s' "$password" | sha256sum)
   rules=(resetpass "#${hash%% *}" "${rules[@]}")
+else
+  echo "redis-user: no password set: export OUTBOXD_REDIS_PASSWORD" >&2
 fi
 
 if [ -n "$is_applied" ]; then

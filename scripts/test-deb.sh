@@ -85,6 +85,10 @@ for file in /usr/bin/outboxd /lib/systemd/system/outboxd.service /lib/systemd/sy
   /usr/share/bash-completion/completions/outboxd /usr/share/zsh/vendor-completions/_outboxd; do
   [ -e "$root$file" ] || fail "the package has no $file"
 done
+scripts/check-links.sh "$root/usr/share/doc/outboxd" || fail "links of the package's documents lead nowhere"
+for script in postgres-roles redis-user upgrade-to-partitioned; do
+  in_root "/usr/share/outboxd/scripts/$script.sh" --help >/dev/null || fail "$script.sh does not start"
+done
 [ "$(stat -c '%a %U' "$root/etc/outboxd/outboxd.env")" = "600 root" ] || fail "others can read /etc/outboxd/outboxd.env"
 grep -q '^ExecStart=/usr/bin/outboxd run$' "$root/lib/systemd/system/outboxd.service" || fail "the unit starts something else"
 [ -z "$(find "$root/etc/systemd" -name 'outboxd*')" ] || fail "the unit is enabled before anybody has said where the servers are"

@@ -25,12 +25,69 @@ for file in bin/outboxd bin/outbox-consume share/man/man1/outbox-consume.1 share
   share/zsh/site-functions/_outbox-consume share/man/man1/outboxd.1 share/bash-completion/completions/outboxd share/zsh/site-functions/_outboxd \
   lib/systemd/system/outboxd.service lib/systemd/system/outboxd@.service lib/sysusers.d/outboxd.conf \
   lib/liboutbox.a lib/liboutbox.so lib/liboutbox.so.0 include/outbox.h lib/pkgconfig/outbox.pc share/man/man3/outbox.3 \
-  share/doc/outboxd/README.md share/doc/outboxd/guarantees.md share/doc/outboxd/LICENSE share/doc/outboxd/outboxd.env; do
+  share/doc/outboxd/README.md share/doc/outboxd/docs/guarantees.md share/doc/outboxd/LICENSE share/doc/outboxd/outboxd.env; do
   [ -s "$root/$file" ] || fail "make install leaves out $file"
+done
+scripts/check-links.sh "$root/share/doc/outboxd" || fail "links of the installed documents lead nowhere"
+
+# The scripts that the documents name, with what they read, also when they are called by a link from elsewhere.
+installed=$root/share/outboxd/scripts
+named=$(grep -ohE 'scripts/(postgres-roles|redis-user|upgrade-to-partitioned)[a-z-]*\.(sh|sql)' README.md docs/*.md | sort -u)
+[ "$(wc -l <<<"$named")" -ge 3 ] || fail "the documents name no scripts: $named"
+for script in $named; do
+  [ -s "$root/share/outboxd/$script" ] || fail "the documents name $script, which is not installed"
+done
+for script in "$installed"/*.sh; do
+  "$script" --help >"$dir/log" || fail "$script does not start"
+  grep -q "^ *${script##*/} " "$dir/log" || fail "$script does not say how it is called"
+done
+mkdir "$dir/bin"
+for name in postgres-roles upgrade-to-partitioned; do
+  ln -s "$installed/$name.sh" "$dir/bin/$name"
+  # shellcheck disable=SC2013 # words
+  for file in $(grep -oE "${name}[a-z-]*\.sql" "$installed/$name.sh"); do
+    [ -s "$installed/$file" ] || fail "$name.sh reads $file, which is not installed"
+  done
+done
+# A psql that says which file it is to run, and that there is a table where that is asked.
+cat >"$dir/bin/psql" <<'PSQL'
+#!/bin/bash
+for argument; do
+  if [[ $argument == *.sql ]]; then cat "$argument" >/dev/null && echo "-- ran ${argument##*/}" && exit; fi
+done
+echo t
+PSQL
+chmod 0755 "$dir/bin/psql"
+PATH=$dir/bin:$PATH postgres-roles >"$dir/log" 2>&1 || fail "postgres-roles.sh fails: $(cat "$dir/log")"
+grep -qx -- '-- ran postgres-roles.sql' "$dir/log" || fail "postgres-roles.sh does not find its SQL"
+
+# Whoever forgets the password is told; the command stays the only thing on stdout.
+env -u OUTBOXD_REDIS_PASSWORD "$installed/redis-user.sh" >"$dir/command" 2>"$dir/said"
+grep -qx 'redis-user: no password set: export OUTBOXD_REDIS_PASSWORD' "$dir/said" || fail "redis-user.sh does not tell of a missing password"
+[[ $(cat "$dir/command") == "ACL SETUSER outboxd on resetkeys "* ]] || fail "redis-user.sh prints $(cat "$dir/command")"
+OUTBOXD_REDIS_PASSWORD=secret "$installed/redis-user.sh" >"$dir/command" 2>"$dir/said"
+[ ! -s "$dir/said" ] || fail "redis-user.sh says $(cat "$dir/said")"
+grep -q "^ACL SETUSER outboxd on resetpass '#[0-9a-f]\{64\}' resetkeys " "$dir/command" || fail "redis-user.sh prints $(cat "$dir/command")"
+
+# What make says: some words, not its commands.
+make --no-print-directory DEPS=no install DESTDIR="$dir/loud" PREFIX=/opt/outboxd >"$dir/log" 2>&1 || fail "make install failed"
+if awk 'length > 200 { exit 1 }' "$dir/log"; then :; else fail "make install prints its commands"; fi
+case " ${MAKEFLAGS:-} " in
+*' V='*) ;;
+*) grep -q '^  INSTALL  [0-9]* files below ' "$dir/log" || fail "make install does not say what it did: $(cat "$dir/log")" ;;
+esac
+# The demo and the example wait for nothing that they do not run.
+for goal in demo example; do
+  make --no-print-directory -n DEPS=no BUILD="$dir/none" "$goal" >"$dir/log" 2>&1 || fail "make -n $goal failed"
+  grep -q 'tests/tools/outbox-check' "$dir/log" || fail "make $goal does not build the checker"
+  if grep -E 'tests/(unit|integration|fuzz|bench|faults)/|echo "  (CC|LINK)' "$dir/log" | cut -c1-200; then fail "make $goal builds more than it runs, or tells of it"; fi
 done
 for unit in "$root"/lib/systemd/system/*.service; do
   grep -qx 'ExecStart=/opt/outboxd/bin/outboxd run' "$unit" || fail "$unit starts another program"
   if grep -n '@[a-z]*@' "$unit"; then fail "$unit has a mark of its template"; fi
+  # Whole sentences: what the template keeps for one unit is not the half of one.
+  if grep -nE '^# .*[^.:]$|^# [a-z]' "$unit"; then fail "$unit has half a sentence"; fi
+  head -n 1 "$unit" | grep -q '^# [A-Z]' || fail "$unit does not begin with what it is"
 done
 grep -qx 'EnvironmentFile=/etc/outboxd/outboxd.env' "$root/lib/systemd/system/outboxd.service" || fail "no EnvironmentFile"
 grep -qx 'EnvironmentFile=-/etc/outboxd/%i.env' "$root/lib/systemd/system/outboxd@.service" || fail "no EnvironmentFile for instances"
@@ -138,8 +195,11 @@ fi
 run_make uninstall PREFIX="$dir/real"
 
 run_make uninstall DESTDIR="$dir/stage" PREFIX=/opt/outboxd
-left=$(find "$dir/stage" "$dir/real" ! -type d 2>/dev/null) || true
+run_make uninstall DESTDIR="$dir/loud" PREFIX=/opt/outboxd
+left=$(find "$dir/stage" "$dir/loud" "$dir/real" ! -type d 2>/dev/null) || true
 [ -z "$left" ] || fail "uninstall leaves $left"
-[ ! -d "$root/share/doc/outboxd" ] || fail "uninstall leaves its directory"
+for directory in share/doc/outboxd share/outboxd; do
+  [ ! -d "$root/$directory" ] || fail "uninstall leaves $directory"
+done
 
 echo "test-install: ok"

@@ -37,6 +37,11 @@ if ! nm "$dir/real/lib/liboutbox.a" | grep -q '__[at]san_init'; then
   "${CC:-gcc}" -std=c11 -Wall -Wextra -Werror -o "$dir/app" tests/library/app.c $(pkg-config --cflags --libs outbox)
   LD_LIBRARY_PATH=$dir/real/lib "$dir/app" >"$dir/log" || fail "the program does not run"
   grep -q "^$(pkg-config --modversion outbox) ........-....-7...-" "$dir/log" || fail "it says $(cat "$dir/log")"
+  # docs/library.md: a PREFIX that the dynamic linker does not look into, written into the program.
+  # shellcheck disable=SC2046
+  "${CC:-gcc}" -std=c11 -o "$dir/app-rpath" tests/library/app.c $(pkg-config --cflags --libs outbox) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir outbox)"
+  env -u LD_LIBRARY_PATH "$dir/app-rpath" >"$dir/log" || fail "the program with a run-time path does not run"
   # shellcheck disable=SC2046
   "${CC:-gcc}" -std=c11 -o "$dir/app-static" tests/library/app.c -I"$dir/real/include" $(pkg-config --cflags libpq) \
     "$dir/real/lib/liboutbox.a" $(pkg-config --libs libpq hiredis jansson) -pthread

@@ -6,7 +6,7 @@
 #
 #   --database           as outboxd takes it (else $DATABASE_URL, else libpq's PG* variables); the table's owner, who may make tables in its schema
 #   --table              outbox_messages
-#   --outboxd            the program, for outboxd init at the end; else the one in PATH, else build/outboxd
+#   --outboxd            the program, for outboxd init at the end; else the one in PATH, else the one that was installed or built with this script
 #   --disconnect-relays  end the relays' sessions for the exchange instead of waiting until they have been stopped.  Each relay then ends with
 #                        status 1 (table_replaced) and has to be started again: systemd does so by itself.  Needs pg_signal_backend, or the relays' role
 #   --wait               how long to wait for relays to be stopped, and for locks (600); then it ends, and may be run again
@@ -23,7 +23,7 @@ outboxd=
 wait=600
 can_disconnect=
 is_applied=
-here=$(dirname "$0")
+here=$(dirname "$(readlink -f "$0")")
 
 lock_wait=300ms
 exchange_wait=600ms
@@ -112,10 +112,11 @@ step() {
 # -------------------------------------------------------------------------------------------------- what is in the way
 
 find_outboxd() {
-  if [ -z "$outboxd" ]; then
-    outboxd=$(command -v outboxd || true)
-    [ -n "$outboxd" ] || outboxd="$here/../build/outboxd"
-  fi
+  local candidate
+  # In PATH, where this script was installed, in the sources.
+  for candidate in "$(command -v outboxd || true)" "$here/../../../bin/outboxd" "$here/../build/outboxd"; do
+    if [ -z "$outboxd" ] && [ -x "$candidate" ]; then outboxd=$candidate; fi
+  done
   [ -x "$outboxd" ] || fail "the program outboxd is needed at the end and was not found: --outboxd PATH"
 }
 

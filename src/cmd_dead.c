@@ -203,8 +203,11 @@ int cmd_dead(const struct cfg *cfg, struct err *err) {
   }
   if (rc == 0 && !cfg->is_json) {
     const char *what = cfg->is_discarded ? "discarded" : "dead";
-    if (listed_n == 0) {
+    if (listed_n == 0 && cfg->is_discarded) {
       (void)printf("no message is %s\n", what);
+    } else if (listed_n == 0) {
+      (void)printf("no message is %s: none has %d attempts (--max-attempts, as the relays have it)\n", what,
+                   cfg->max_attempts_n);
     } else {
       char count[SAY_BYTES];
       (void)printf("%s %s%s\n", say_count(listed_n, count), what,

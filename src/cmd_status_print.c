@@ -58,7 +58,7 @@ void status_print_age(const struct status *status, const struct cfg *cfg, FILE *
 
 /* -------------------------------------------------------------------------------------------------- for people */
 
-static void print_pending(const struct status *status, FILE *out) {
+static void print_pending(const struct status *status, int max_attempts_n, FILE *out) {
   char a[SAY_BYTES + 2];
   char b[SAY_BYTES];
   if (!status->is_pending_seen) {
@@ -73,7 +73,8 @@ static void print_pending(const struct status *status, FILE *out) {
   }
   (void)fprintf(out, "dead       %s", count_text(total(status, true), status->is_pending_at_least, a));
   if (oldest_dead_us(status) != STATUS_NOT_KNOWN) {
-    (void)fprintf(out, ", the oldest %s old; outboxd dead lists them", say_age(oldest_dead_us(status), b));
+    (void)fprintf(out, ", the oldest %s old: outboxd dead --max-attempts %d", say_age(oldest_dead_us(status), b),
+                  max_attempts_n);
   }
   (void)fputc('\n', out);
 }
@@ -281,7 +282,7 @@ void status_print(const struct status *status, const struct cfg *cfg, FILE *out)
     (void)fprintf(out, "the fleet runs with --lanes %lld, this command with %d: lanes are not shown as they are\n",
                   (long long)status->recorded_lanes_n, cfg->lanes_n);
   }
-  print_pending(status, out);
+  print_pending(status, cfg->max_attempts_n, out);
   print_published(status, out);
   if (status->is_pending_seen || status->is_owners_seen || status->is_redis_seen) {
     print_lanes(status, out);

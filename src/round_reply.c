@@ -30,7 +30,7 @@ void round_log_upkeep(int lane, const char *text) {
     log_event(
         LOG_ERROR, "stream_upkeep_failed",
         "a consumer group, the index of stream names or an expiry could not be written; the messages are published "
-        "all the same",
+        "all the same; on NOPERM make the user's rules anew with scripts/redis-user.sh and its --ensure-group",
         LOG_STR("error", text), LOG_INT("lane", lane), LOG_INT("held_back", held_back));
   }
 }
