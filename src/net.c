@@ -218,7 +218,7 @@ static int connect_unix(const char *path, const struct net_wait *wait, int *out_
 
 int net_connect(const char *host, int port, const char *path, int64_t idle_ms, const struct net_wait *wait, int *out_fd,
                 struct err *err) {
-  if (host == NULL) {
+  if (path != NULL) {
     return connect_unix(path, wait, out_fd, err);
   }
   struct addrinfo *addresses = NULL;

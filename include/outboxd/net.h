@@ -26,7 +26,7 @@ bool net_is_stopped(const struct net_wait *wait);
  * a stop token is set. */
 must_check int net_poll(int fd, short events, const struct net_wait *wait, struct err *err);
 
-/* Connects to host:port, each address of the name in turn with a fair share of the time, or to the unix socket path when host is NULL.
+/* Connects to host:port, each address of the name in turn with a fair share of the time, or to the unix socket path unless that is NULL.
  * The socket is non-blocking and close-on-exec; TCP gets TCP_NODELAY, keepalive and TCP_USER_TIMEOUT (idle_ms: unanswered bytes for that
  * long break the connection).  ERR_RETRY.  A name is resolved by a thread of its own, so that a dead resolver holds nothing up. */
 must_check int net_connect(const char *host, int port, const char *path, int64_t idle_ms, const struct net_wait *wait,
