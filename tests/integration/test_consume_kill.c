@@ -66,6 +66,8 @@ static void finish(PGconn *conn, struct writer *writer, struct relay *relay, str
   require_effects(conn);
   REQUIRE(db_int(conn, "SELECT count(*) FROM effects") == rows_n, "another number of effects than of messages");
   for (int i = 0; i < APPS_N; i++) {
+    /* The last one may have been started just now: before this line SIGTERM would end it by itself. */
+    relay_wait_log(apps[i], "consumer_started", NULL, NULL, DRAIN_MS);
     relay_stop(apps[i]);
   }
   relay_stop(relay);
