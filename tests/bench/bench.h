@@ -129,8 +129,7 @@ void bench_rates_main(struct bench *bench);      /* drains over the baselines, C
 void bench_rates_plain(struct bench *bench);     /* the plain table */
 void bench_dead_rows(struct bench *bench);       /* a held horizon */
 void bench_many_pending(struct bench *bench);    /* 5 million */
-void bench_skewed(struct bench *bench);          /* one aggregate has nine of ten */
-void bench_streams(struct bench *bench);         /* a stream for each aggregate */
+void bench_shapes(struct bench *bench);          /* one aggregate has nine of ten; a stream for each aggregate */
 void bench_refused_lane(struct bench *bench);    /* one lane's stream refuses */
 void bench_waiting_retries(struct bench *bench); /* 50,000 aggregates wait */
 void bench_two_processes(struct bench *bench);   /* two by two claimers */

@@ -28,10 +28,9 @@ static const struct group groups[] = {
     {"rates", bench_rates_main, true},         {"plain", bench_rates_plain, true},
     {"latency", bench_latency, true},          {"idle", bench_idle, false},
     {"dead_rows", bench_dead_rows, false},     {"many_pending", bench_many_pending, false},
-    {"skewed", bench_skewed, false},           {"streams", bench_streams, false},
-    {"refused", bench_refused_lane, false},    {"waiting", bench_waiting_retries, false},
-    {"processes", bench_two_processes, false}, {"real", bench_real_events, false},
-    {"large", bench_large_payloads, false},
+    {"shapes", bench_shapes, false},           {"refused", bench_refused_lane, false},
+    {"waiting", bench_waiting_retries, false}, {"processes", bench_two_processes, false},
+    {"real", bench_real_events, false},        {"large", bench_large_payloads, false},
 };
 
 /* Each figure as its share of the target, so that one axis does for all. */

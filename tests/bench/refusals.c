@@ -73,6 +73,18 @@ static double measure_burst(struct bench *bench, const char *name, int64_t messa
   return rate;
 }
 
+/* The same by a relay of its own, on a fresh table in which nothing is refused. */
+static double measure_healthy(struct bench *bench, const char *name, int64_t messages_n) {
+  bench_clear(bench);
+  struct relay *relay = relay_start(bench->stack, ARGS("run", "--no-cleanup"));
+  relay_wait_log(relay, "lanes_changed", NULL, NULL, 20000);
+  double rate = measure_burst(bench, name, messages_n);
+  relay_stop(relay);
+  relay_forget(&relay);
+  bench_check(bench, NULL);
+  return rate;
+}
+
 /* What the refused lane has come to. */
 static void note_refused(struct bench *bench, double kept_up) {
   PGresult *row = db_rows(
@@ -94,10 +106,9 @@ void bench_refused_lane(struct bench *bench) {
   int64_t load_ms = (int64_t)(LOAD_MS * (bench->scale < 1 ? bench->scale : 1));
 
   bench_table_partitioned(bench);
-  bench_clear(bench);
+  double before = measure_healthy(bench, "healthy, 15 lanes", burst_n);
   struct relay *relay = relay_start(bench->stack, ARGS("run", "--no-cleanup"));
   relay_wait_log(relay, "lanes_changed", NULL, NULL, 20000);
-  double healthy = measure_burst(bench, "healthy, 15 lanes", burst_n);
   refuse(bench);
   struct writer *writer = writer_start(&(struct writer_options){.conninfo = bench->stack->conninfo,
                                                                 .table = BENCH_TABLE,
@@ -120,6 +131,7 @@ void bench_refused_lane(struct bench *bench) {
   relay_forget(&relay);
   writer_end_all();
   relay_rest(bench);
+  double healthy = (before + measure_healthy(bench, "healthy, 15 lanes", burst_n)) / 2;
   struct figure *figure = figures_add(&bench->figures, "refused_lane", refused / healthy, "", 0.8, false);
   figure_label(figure, "rate of the other 15 lanes after %.0f s of load while one lane's stream refuses, over healthy",
                (double)load_ms / 1000);
@@ -137,10 +149,9 @@ void bench_waiting_retries(struct bench *bench) {
   int64_t messages_n = bench_scaled(bench, MESSAGES_N);
 
   bench_table_partitioned(bench);
-  bench_clear(bench);
+  double before = measure_healthy(bench, "no aggregate waits", messages_n);
   struct relay *relay = relay_start(bench->stack, ARGS("run", "--no-cleanup"));
   relay_wait_log(relay, "lanes_changed", NULL, NULL, 20000);
-  double none = measure_burst(bench, "no aggregate waits", messages_n);
   refuse(bench);
   bench_fill(bench, &(struct fill){.messages_n = waiting_n, .shape = FILL_LANE});
   WAIT_FOR(120000, refused_n(bench) == waiting_n, "only %" PRId64 " of %" PRId64 " messages are refused %d times",
@@ -150,6 +161,7 @@ void bench_waiting_retries(struct bench *bench) {
   relay_stop(relay);
   relay_forget(&relay);
   relay_rest(bench);
+  double none = (before + measure_healthy(bench, "no aggregate waits", messages_n)) / 2;
   struct figure *figure = figures_add(&bench->figures, "waiting_retries", waiting / none, "", 0.8, false);
   figure_label(figure, "drain rate with %.0f thousand aggregates waiting for a retry over none",
                (double)waiting_n / 1000);
