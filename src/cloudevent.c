@@ -223,8 +223,8 @@ int cloudevent_append(const struct cloudevent_form *form, const struct batch *ba
                                                                     : ",\"datacontenttype\":\"application/json\"";
   if (buf_append_str(out, "{\"specversion\":\"1.0\"", err) != 0 ||
       append_column(out, batch, msg, COL_MESSAGE_ID, "id", "message_id", err) != 0 ||
-      buf_append_str(out, ",\"source\":", err) != 0 ||
-      append_text(out, form->source, strlen(form->source), "--cloudevents-source", err) != 0 ||
+      /* A URI reference has nothing that JSON escapes. */
+      buf_printf(out, err, ",\"source\":\"%s\"", form->source) != 0 ||
       append_column(out, batch, msg, COL_EVENT_TYPE, "type", "event_type", err) != 0 ||
       append_column(out, batch, msg, COL_AGGREGATE_ID, "subject", "aggregate_id", err) != 0 ||
       append_time(out, batch, msg, err) != 0 || buf_append_str(out, content_type, err) != 0 ||

@@ -43,7 +43,7 @@ int lane_new(struct consume_worker *worker, int number, struct consume_lane **ou
   }
   lane->number = number;
   lane->owner_key = lane_key(template, number, "owner:", group);
-  lane->index_key = lane_key(template, number, "streams", "");
+  lane->index_key = lane_key(template, number, TEMPLATE_INDEX_TAIL, "");
   lane->parked_key = lane_key(template, number, "parked:", group);
   if (template_is_per_lane(template)) {
     const struct template_values values = {.lane = number};

@@ -1,7 +1,7 @@
 /*
  * A publisher takes lanes over: reads their journals, makes the consumer groups that their streams are to have.
  *
- * Runs on the publisher's thread.  Never: writes to a lane's stream or journal.
+ * Runs on the publisher's thread.  Never: adds to a lane's stream, writes its journal.
  */
 #include <stdlib.h>
 #include <string.h>

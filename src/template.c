@@ -234,7 +234,7 @@ size_t template_journal_key(const struct template *template, int lane, char *buf
 }
 
 size_t template_index_key(const struct template *template, int lane, char *buf, size_t cap) {
-  return template_lane_key(template, lane, "streams", buf, cap);
+  return template_lane_key(template, lane, TEMPLATE_INDEX_TAIL, buf, cap);
 }
 
 size_t template_journal_pattern(const struct template *template, char *buf, size_t cap) {
@@ -245,7 +245,7 @@ size_t template_journal_pattern(const struct template *template, char *buf, size
 
 size_t template_index_pattern(const struct template *template, char *buf, size_t cap) {
   struct sink sink = {buf, cap, 0};
-  put_prefixed(template, put_literal, "{*}:streams", &sink);
+  put_prefixed(template, put_literal, "{*}:" TEMPLATE_INDEX_TAIL, &sink);
   return sink.len;
 }
 

@@ -48,7 +48,8 @@ struct trimmer {
   struct publisher *const *publishers;
   const struct stop *stop;
   bool has_index;
-  char value[24]; /* rule->value */
+  char value[24];           /* rule->value */
+  char sha[SHA1_HEX_BYTES]; /* of the script */
   pthread_t thread;
 
   /* The thread's own. */
@@ -149,7 +150,7 @@ static int render_index(struct trimmer *trimmer, int lane, struct err *err) {
 }
 
 /* The first call of a pipeline brings the script along, the others find it loaded. */
-static int append_call(struct trimmer *trimmer, const char *sha, int name, struct err *err) {
+static int append_call(struct trimmer *trimmer, int name, struct err *err) {
   struct redis_pipeline *pipeline = trimmer->pipeline;
   const struct option_list *groups = &trimmer->cfg->ensure_groups;
   bool is_first = redis_pipeline_n(pipeline) == 0;
@@ -158,8 +159,8 @@ static int append_call(struct trimmer *trimmer, const char *sha, int name, struc
   const char *stream = keyset_get(&trimmer->names, name, &bytes);
   if (redis_pipeline_begin(pipeline, 3 + keys_n + 3 + groups->n, err) != 0 ||
       append_text(trimmer, is_first ? "EVAL" : "EVALSHA", err) != 0 ||
-      redis_pipeline_arg(pipeline, is_first ? embed_trim_lua : sha, is_first ? embed_trim_lua_bytes : strlen(sha),
-                         err) != 0 ||
+      redis_pipeline_arg(pipeline, is_first ? embed_trim_lua : trimmer->sha,
+                         is_first ? embed_trim_lua_bytes : strlen(trimmer->sha), err) != 0 ||
       redis_pipeline_arg_int(pipeline, keys_n, err) != 0 || redis_pipeline_arg(pipeline, stream, bytes, err) != 0 ||
       (trimmer->has_index && redis_pipeline_arg(pipeline, trimmer->key.data, trimmer->key.len, err) != 0) ||
       append_text(trimmer, trim_mode_name(trimmer->rule->mode), err) != 0 ||
@@ -203,7 +204,7 @@ static bool read_reply(struct trimmer *trimmer, int lane, int name, const struct
 }
 
 /* Trims the streams in trimmer->names as far as it goes: a call for each, then again for those that have more. */
-static int trim_names(struct trimmer *trimmer, const char *sha, int lane, struct err *err) {
+static int trim_names(struct trimmer *trimmer, int lane, struct err *err) {
   int n = trimmer->names.n;
   int *left = calloc((size_t)n + 1, sizeof *left);
   int rc = -1;
@@ -216,7 +217,7 @@ static int trim_names(struct trimmer *trimmer, const char *sha, int lane, struct
   while (n > 0 && !stop_is_set(trimmer->stop)) {
     redis_pipeline_reset(trimmer->pipeline, 0);
     for (int i = 0; i < n; i++) {
-      if (append_call(trimmer, sha, left[i], err) != 0) {
+      if (append_call(trimmer, left[i], err) != 0) {
         goto out;
       }
     }
@@ -240,7 +241,7 @@ out:
 
 /* -------------------------------------------------------------------------------------------------- lanes */
 
-static int trim_lane(struct trimmer *trimmer, const char *sha, int lane, struct err *err) {
+static int trim_lane(struct trimmer *trimmer, int lane, struct err *err) {
   const struct template_values values = {.lane = lane};
   int number;
   size_t bytes = template_render(trimmer->template, &values, NULL, 0);
@@ -250,8 +251,10 @@ static int trim_lane(struct trimmer *trimmer, const char *sha, int lane, struct 
     return -1;
   }
   (void)template_render(trimmer->template, &values, trimmer->key.data, bytes);
-  return keyset_add(&trimmer->names, trimmer->key.data, bytes, &number, err) != 0 ? -1
-                                                                                  : trim_names(trimmer, sha, lane, err);
+  if (keyset_add(&trimmer->names, trimmer->key.data, bytes, &number, err) != 0) {
+    return -1;
+  }
+  return trim_names(trimmer, lane, err);
 }
 
 /* One step of ZSCAN: its names into trimmer->names, where to go on into cursor. */
@@ -290,26 +293,26 @@ static bool has_lane(const struct trimmer *trimmer, int lane) {
   return publisher_has_lane(trimmer->publishers[lane % trimmer->cfg->publishers_n], lane);
 }
 
-static int walk_index(struct trimmer *trimmer, const char *sha, int lane, struct err *err) {
+static int walk_index(struct trimmer *trimmer, int lane, struct err *err) {
   char cursor[32] = "0";
   if (render_index(trimmer, lane, err) != 0) {
     return -1;
   }
   do {
-    if (scan_index(trimmer, cursor, sizeof cursor, err) != 0 || trim_names(trimmer, sha, lane, err) != 0) {
+    if (scan_index(trimmer, cursor, sizeof cursor, err) != 0 || trim_names(trimmer, lane, err) != 0) {
       return -1;
     }
   } while (strcmp(cursor, "0") != 0 && !stop_is_set(trimmer->stop) && has_lane(trimmer, lane));
   return 0;
 }
 
-static void walk_lanes(struct trimmer *trimmer, const char *sha) {
+static void walk_lanes(struct trimmer *trimmer) {
   for (int lane = 0; lane < trimmer->cfg->lanes_n && !stop_is_set(trimmer->stop); lane++) {
     struct err err = ERR_INIT;
     if (!has_lane(trimmer, lane)) {
       continue;
     }
-    int rc = trimmer->has_index ? walk_index(trimmer, sha, lane, &err) : trim_lane(trimmer, sha, lane, &err);
+    int rc = trimmer->has_index ? walk_index(trimmer, lane, &err) : trim_lane(trimmer, lane, &err);
     if (rc != 0) {
       warn_failed(trimmer, lane, &err);
     }
@@ -323,11 +326,9 @@ static void walk_lanes(struct trimmer *trimmer, const char *sha) {
 
 static void *trimmer_main(void *arg) {
   struct trimmer *trimmer = arg;
-  char sha[SHA1_HEX_BYTES];
-  sha1_hex(embed_trim_lua, embed_trim_lua_bytes, sha);
   while (!stop_is_set(trimmer->stop)) {
     int64_t began_us = clock_now_us();
-    walk_lanes(trimmer, sha);
+    walk_lanes(trimmer);
     warn_waits(trimmer);
     pause_us(trimmer, began_us + trimmer->cfg->trim_every_ms * 1000 - clock_now_us());
   }
@@ -364,6 +365,7 @@ int trimmer_start(const struct cfg *cfg, const struct url *url, const struct tem
   trimmer->unread_limit.interval_us = WARN_US;
   trimmer->failed_limit.interval_us = WARN_US;
   trimmer->waits_limit.interval_us = WAITS_US;
+  sha1_hex(embed_trim_lua, embed_trim_lua_bytes, trimmer->sha);
   (void)snprintf(trimmer->value, sizeof trimmer->value, "%lld", (long long)rule->value);
   if (redis_new(url, cfg->redis_timeout_ms, &trimmer->redis, err) != 0 ||
       redis_pipeline_new(&trimmer->pipeline, err) != 0) {

@@ -41,6 +41,9 @@ size_t template_journal_key(const struct template *template, int lane, char *buf
 /* "<prefix>{<lane>}:streams": the index of the names of a lane's streams, for templates with more than one stream a lane; same convention. */
 size_t template_index_key(const struct template *template, int lane, char *buf, size_t cap);
 
+/* What names the index, for template_lane_key. */
+#define TEMPLATE_INDEX_TAIL "streams"
+
 /* "<prefix>{<lane>}:<tail>": other keys of a lane, in the same hash slot; same convention. */
 size_t template_lane_key(const struct template *template, int lane, const char *tail, char *buf, size_t cap);
 

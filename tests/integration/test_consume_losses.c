@@ -98,14 +98,25 @@ static struct outbox_counts stop(void) {
   return counts;
 }
 
-static PGconn *make_tables(void) {
+/* Both servers, the tables made. */
+struct scene {
+  PGconn *conn;
+  redisContext *redis;
+};
+
+static struct scene begin(void) {
   PGconn *conn = db_open(stack->conninfo);
   db_exec(conn, "CREATE TABLE processed_messages (message_id uuid NOT NULL, consumer text NOT NULL, processed_at "
                 "timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (message_id, consumer))");
   db_exec(conn, "CREATE TABLE effects (seq bigserial PRIMARY KEY, message_id uuid, aggregate_id text)");
   atomic_store(&is_cured, false);
   atomic_store(&doomed_n, 0);
-  return conn;
+  return (struct scene){conn, rds_open(stack->redis_url)};
+}
+
+static void end(const struct scene *scene) {
+  redisFree(scene->redis);
+  PQfinish(scene->conn);
 }
 
 static void add_id(redisContext *redis, const char *id, const char *aggregate_id, const char *payload) {
@@ -139,157 +150,148 @@ static long long pending_n(redisContext *redis) {
 /* While all of the index is gone through, a stream that is written moves to its end and is asked once more what is pending: what waits for a retry is found a
  * second time, and must not be handled after it was parked. */
 static void test_what_is_found_twice_is_parked_once(void **state) {
-  PGconn *conn = make_tables();
-  redisContext *redis = rds_open(stack->redis_url);
+  struct scene scene = begin();
   (void)state;
-  add_indexed(redis, "a", 1, "\"doomed\"");
-  rds_run(redis, "ZADD outbox:{0}:streams 1 outbox:{0}:account:a");
+  add_indexed(scene.redis, "a", 1, "\"doomed\"");
+  rds_run(scene.redis, "ZADD outbox:{0}:streams 1 outbox:{0}:account:a");
   for (int i = 0; i < STREAMS_N; i++) {
     char aggregate_id[16];
     snprintf(aggregate_id, sizeof aggregate_id, "n%d", i);
-    add_indexed(redis, aggregate_id, 100 + i,
+    add_indexed(scene.redis, aggregate_id, 100 + i,
                 i == STREAMS_N / 2 + 25 ? "\"move\""
                 : i == STREAMS_N - 1    ? "\"cure\""
                                         : "\"ok\"");
   }
   start("outbox:{%l}:%t:%i");
-  wait_sql_int(conn, STREAMS_N + 1, WAIT_MS, "SELECT count(*) FROM effects");
-  WAIT_FOR(WAIT_MS, rds_int(redis, "XLEN outbox:{0}:parked:g") == 1, "the message is not parked");
+  wait_sql_int(scene.conn, STREAMS_N + 1, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, rds_int(scene.redis, "XLEN outbox:{0}:parked:g") == 1, "the message is not parked");
   struct outbox_counts counts = stop();
   REQUIRE(atomic_load(&doomed_n) == 1, "a message that was parked was given to the handler %d more times",
           atomic_load(&doomed_n) - 1);
   REQUIRE(counts.parked_n == 1 &&
-              db_int(conn, "SELECT count(*) FROM effects WHERE message_id::text LIKE '%%0001'") == 0,
+              db_int(scene.conn, "SELECT count(*) FROM effects WHERE message_id::text LIKE '%%0001'") == 0,
           "parked and handled");
-  redisFree(redis);
-  PQfinish(conn);
+  end(&scene);
 }
 
 /* A worker that has lost its session and its connection together, and does not know of the first: somebody else has the lane's lock, and is at the last attempt of
  * a message.  Whatever it writes over the owner's token, it must not park that message. */
 static void test_a_token_without_the_session_is_none(void **state) {
-  PGconn *conn = make_tables();
+  struct scene scene = begin();
   PGconn *other = db_open(stack->conninfo);
-  redisContext *redis = rds_open(stack->redis_url);
   (void)state;
-  add(redis, 1, "a", "\"ok\"");
+  add(scene.redis, 1, "a", "\"ok\"");
   start("outbox:{%l}");
-  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
+  wait_sql_int(scene.conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
   /* The other's lock waits behind the worker's, and has it as soon as its session has ended. */
-  char *lock = db_text(
-      conn, "SELECT (classid::int8 << 32 | objid::int8)::text FROM pg_locks WHERE locktype = 'advisory' AND granted "
-            "AND mode = 'ExclusiveLock'");
-  char *pid = db_text(conn, "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'outboxd consumer'");
+  char *lock =
+      db_text(scene.conn,
+              "SELECT (classid::int8 << 32 | objid::int8)::text FROM pg_locks WHERE locktype = 'advisory' AND granted "
+              "AND mode = 'ExclusiveLock'");
+  char *pid = db_text(scene.conn, "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'outboxd consumer'");
   char take[80];
   snprintf(take, sizeof take, "SELECT pg_advisory_lock(%s)", lock);
   REQUIRE(PQsendQuery(other, take) == 1, "%s", PQerrorMessage(other));
-  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
-  db_exec(conn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'outboxd consumer'");
+  wait_sql_int(scene.conn, 1, WAIT_MS, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+  db_exec(scene.conn,
+          "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'outboxd consumer'");
   PGresult *taken = PQgetResult(other);
   REQUIRE(PQresultStatus(taken) == PGRES_TUPLES_OK, "%s", PQerrorMessage(other));
   PQclear(taken);
   PQclear(PQgetResult(other));
   /* The owner has read it, and counted its last attempt. */
-  rds_run(redis, "EVAL %s 1 outbox:{0}",
+  rds_run(scene.redis, "EVAL %s 1 outbox:{0}",
           "redis.call('XADD', KEYS[1], '*', 'message_id', '018f4d5e-0000-7000-8000-000000000002', 'aggregate_type', "
           "'account', "
           "'aggregate_id', 'a', 'event_type', 'e', 'payload', '\"ok\"', 'created_at', 'c') "
           "local id = redis.call('XREADGROUP', 'GROUP', 'g', 'outboxd', 'STREAMS', KEYS[1], '>')[1][2][1][1] "
           "return #redis.call('XCLAIM', KEYS[1], 'g', 'outboxd', 0, id, 'RETRYCOUNT', 3, 'JUSTID')");
-  rds_run(redis, "CLIENT KILL TYPE normal");
+  rds_run(scene.redis, "CLIENT KILL TYPE normal");
   /* It comes back, and does not get the lane. */
   char again[200];
   snprintf(again, sizeof again,
            "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND mode = "
            "'ShareLock' AND application_name = 'outboxd consumer' AND pid <> %s",
            pid);
-  wait_sql_int(conn, 1, WAIT_MS, again);
-  REQUIRE(rds_int(redis, "EXISTS outbox:{0}:parked:g") == 0, "it has parked what the lane's owner has in hand");
+  wait_sql_int(scene.conn, 1, WAIT_MS, again);
+  REQUIRE(rds_int(scene.redis, "EXISTS outbox:{0}:parked:g") == 0, "it has parked what the lane's owner has in hand");
   (void)stop();
   free(lock);
   free(pid);
-  redisFree(redis);
   PQfinish(other);
-  PQfinish(conn);
+  end(&scene);
+}
+
+/* Message 1 waits for a retry, 2 behind it, 3 of another aggregate is handled. */
+static void start_waiting(const struct scene *scene) {
+  add(scene->redis, 1, "a", "\"wait\"");
+  add(scene->redis, 2, "a", "\"ok\"");
+  add(scene->redis, 3, "b", "\"ok\"");
+  start("outbox:{%l}");
+  wait_sql_int(scene->conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
 }
 
 static void test_a_group_is_destroyed_while_retries_wait(void **state) {
-  PGconn *conn = make_tables();
-  redisContext *redis = rds_open(stack->redis_url);
+  struct scene scene = begin();
   (void)state;
-  add(redis, 1, "a", "\"wait\"");
-  add(redis, 2, "a", "\"ok\"");
-  add(redis, 3, "b", "\"ok\"");
-  start("outbox:{%l}");
-  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
-  rds_run(redis, "XGROUP DESTROY outbox:{0} g");
-  add(redis, 4, "a", "\"ok\"");
-  add(redis, 5, "b", "\"ok\"");
-  wait_sql_int(conn, 2, WAIT_MS, "SELECT count(*) FROM effects");
+  start_waiting(&scene);
+  rds_run(scene.redis, "XGROUP DESTROY outbox:{0} g");
+  add(scene.redis, 4, "a", "\"ok\"");
+  add(scene.redis, 5, "b", "\"ok\"");
+  wait_sql_int(scene.conn, 2, WAIT_MS, "SELECT count(*) FROM effects");
   atomic_store(&is_cured, true);
-  wait_sql_int(conn, 5, WAIT_MS, "SELECT count(*) FROM effects");
-  WAIT_FOR(WAIT_MS, pending_n(redis) == 0, "entries are pending");
+  wait_sql_int(scene.conn, 5, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, pending_n(scene.redis) == 0, "entries are pending");
   (void)stop();
-  require_order(conn, "03 05 01 02 04");
-  redisFree(redis);
-  PQfinish(conn);
+  require_order(scene.conn, "03 05 01 02 04");
+  end(&scene);
 }
 
 static void test_a_stream_is_deleted_while_retries_wait(void **state) {
-  PGconn *conn = make_tables();
-  redisContext *redis = rds_open(stack->redis_url);
+  struct scene scene = begin();
   (void)state;
-  add(redis, 1, "a", "\"wait\"");
-  add(redis, 2, "a", "\"ok\"");
-  add(redis, 3, "b", "\"ok\"");
-  start("outbox:{%l}");
-  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
-  rds_run(redis, "DEL outbox:{0}");
-  add(redis, 4, "a", "\"ok\"");
-  wait_sql_int(conn, 2, WAIT_MS, "SELECT count(*) FROM effects");
-  WAIT_FOR(WAIT_MS, pending_n(redis) == 0, "entries are pending");
+  start_waiting(&scene);
+  rds_run(scene.redis, "DEL outbox:{0}");
+  add(scene.redis, 4, "a", "\"ok\"");
+  wait_sql_int(scene.conn, 2, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, pending_n(scene.redis) == 0, "entries are pending");
   struct outbox_counts counts = stop();
-  require_order(conn, "03 04");
+  require_order(scene.conn, "03 04");
   REQUIRE(counts.lost_n == 2, "lost %d", (int)counts.lost_n);
-  redisFree(redis);
-  PQfinish(conn);
+  end(&scene);
 }
 
 static void test_redis_forgets_everything(void **state) {
-  PGconn *conn = make_tables();
-  redisContext *redis = rds_open(stack->redis_url);
+  struct scene scene = begin();
   (void)state;
-  add(redis, 1, "a", "\"ok\"");
-  add(redis, 2, "b", "\"wait\"");
+  add(scene.redis, 1, "a", "\"ok\"");
+  add(scene.redis, 2, "b", "\"wait\"");
   start("outbox:{%l}");
-  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
-  rds_run(redis, "FLUSHALL");
+  wait_sql_int(scene.conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
+  rds_run(scene.redis, "FLUSHALL");
   /* What the relay adds once more, and what is new. */
-  add(redis, 1, "a", "\"ok\"");
-  add(redis, 2, "b", "\"ok\"");
-  add(redis, 3, "a", "\"ok\"");
-  wait_sql_int(conn, 3, WAIT_MS, "SELECT count(*) FROM effects");
-  WAIT_FOR(WAIT_MS, pending_n(redis) == 0, "entries are pending");
+  add(scene.redis, 1, "a", "\"ok\"");
+  add(scene.redis, 2, "b", "\"ok\"");
+  add(scene.redis, 3, "a", "\"ok\"");
+  wait_sql_int(scene.conn, 3, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, pending_n(scene.redis) == 0, "entries are pending");
   (void)stop();
-  require_order(conn, "01 02 03");
-  redisFree(redis);
-  PQfinish(conn);
+  require_order(scene.conn, "01 02 03");
+  end(&scene);
 }
 
 static void test_a_message_id_that_is_no_uuid(void **state) {
-  PGconn *conn = make_tables();
-  redisContext *redis = rds_open(stack->redis_url);
+  struct scene scene = begin();
   (void)state;
-  add_id(redis, "order 17", "a", "\"ok\"");
-  add(redis, 1, "a", "\"ok\"");
+  add_id(scene.redis, "order 17", "a", "\"ok\"");
+  add(scene.redis, 1, "a", "\"ok\"");
   start("outbox:{%l}");
-  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
-  WAIT_FOR(WAIT_MS, pending_n(redis) == 0, "entries are pending");
+  wait_sql_int(scene.conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, pending_n(scene.redis) == 0, "entries are pending");
   struct outbox_counts counts = stop();
-  require_order(conn, "01");
-  REQUIRE(counts.parked_n == 1 && rds_int(redis, "XLEN outbox:{0}:parked:g") == 1, "it is not parked");
-  redisFree(redis);
-  PQfinish(conn);
+  require_order(scene.conn, "01");
+  REQUIRE(counts.parked_n == 1 && rds_int(scene.redis, "XLEN outbox:{0}:parked:g") == 1, "it is not parked");
+  end(&scene);
 }
 
 /* Makes the user of docs/consuming.md, with the line that stands there. */
@@ -315,40 +317,37 @@ static void make_documented_user(redisContext *redis) {
 
 /* Handled, tried again, parked, inherited; one stream a lane and many: all with the rights that the documentation names. */
 static void test_the_documented_rights_are_enough(void **state) {
-  PGconn *conn = make_tables();
-  redisContext *redis = rds_open(stack->redis_url);
+  struct scene scene = begin();
   char url[sizeof stack->redis_url];
   (void)state;
-  make_documented_user(redis);
+  make_documented_user(scene.redis);
   memcpy(url, stack->redis_url, sizeof url);
   snprintf(stack->redis_url, sizeof stack->redis_url, "redis://consumer:password@%s", strstr(url, "://") + 3);
-  add(redis, 1, "a", "\"wait\"");
-  add(redis, 2, "b", "\"doomed\"");
-  add(redis, 3, "c", "\"ok\"");
-  rds_run(redis, "XGROUP CREATE outbox:{0} g 0");
-  freeReplyObject(rds_cmd(redis, "XREADGROUP GROUP g outboxd COUNT 1 STREAMS outbox:{0} >"));
+  add(scene.redis, 1, "a", "\"wait\"");
+  add(scene.redis, 2, "b", "\"doomed\"");
+  add(scene.redis, 3, "c", "\"ok\"");
+  rds_run(scene.redis, "XGROUP CREATE outbox:{0} g 0");
+  freeReplyObject(rds_cmd(scene.redis, "XREADGROUP GROUP g outboxd COUNT 1 STREAMS outbox:{0} >"));
   start("outbox:{%l}");
-  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
+  wait_sql_int(scene.conn, 1, WAIT_MS, "SELECT count(*) FROM effects");
   atomic_store(&is_cured, true);
-  wait_sql_int(conn, 2, WAIT_MS, "SELECT count(*) FROM effects");
-  WAIT_FOR(WAIT_MS, rds_int(redis, "XLEN outbox:{0}:parked:g") == 1, "the message is not parked");
+  wait_sql_int(scene.conn, 2, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, rds_int(scene.redis, "XLEN outbox:{0}:parked:g") == 1, "the message is not parked");
   (void)stop();
-  add_indexed(redis, "d", 4, "\"ok\"");
-  rds_run(redis, "ZADD outbox:{0}:streams 1 outbox:{0}:account:gone");
+  add_indexed(scene.redis, "d", 4, "\"ok\"");
+  rds_run(scene.redis, "ZADD outbox:{0}:streams 1 outbox:{0}:account:gone");
   start("outbox:{%l}:%t:%i");
-  wait_sql_int(conn, 3, WAIT_MS, "SELECT count(*) FROM effects");
-  WAIT_FOR(WAIT_MS, rds_int(redis, "ZCARD outbox:{0}:streams") == 1, "the name of a stream that is gone stays");
+  wait_sql_int(scene.conn, 3, WAIT_MS, "SELECT count(*) FROM effects");
+  WAIT_FOR(WAIT_MS, rds_int(scene.redis, "ZCARD outbox:{0}:streams") == 1, "the name of a stream that is gone stays");
   (void)stop();
   memcpy(stack->redis_url, url, sizeof url);
-  redisFree(redis);
-  PQfinish(conn);
+  end(&scene);
 }
 
 /* A worker is stopped with a message in hand, another one takes its lanes over, and it wakes: nothing of what it had in hand is committed or acknowledged by
  * it. */
 static void test_a_stopped_worker_wakes(void **state) {
-  PGconn *conn = make_tables();
-  redisContext *redis = rds_open(stack->redis_url);
+  struct scene scene = begin();
   char path[STACK_PATH_BYTES];
   char text[2 * STACK_PATH_BYTES];
   (void)state;
@@ -357,31 +356,30 @@ static void test_a_stopped_worker_wakes(void **state) {
   stack_write_file(path, text);
   REQUIRE(chmod(path, 0755) == 0, "chmod %s", path);
   for (int n = 1; n <= 60; n++) {
-    add(redis, n, "a", "\"ok\"");
+    add(scene.redis, n, "a", "\"ok\"");
   }
   const char *const args[] = {"--group",           "g",      "--exec", path, "--lanes", "1", "--session-timeout", "2s",
                               "--handler-timeout", "1500ms", NULL};
   struct relay *stopped = relay_start_consumer(stack, args);
-  WAIT_FOR(WAIT_MS, db_int(conn, "SELECT count(*) FROM processed_messages") > 3, "nothing is handled");
+  WAIT_FOR(WAIT_MS, db_int(scene.conn, "SELECT count(*) FROM processed_messages") > 3, "nothing is handled");
   relay_signal(stopped, SIGSTOP);
   struct relay *other = relay_start_consumer(stack, args);
-  wait_sql_int(conn, 60, WAIT_MS, "SELECT count(*) FROM processed_messages");
+  wait_sql_int(scene.conn, 60, WAIT_MS, "SELECT count(*) FROM processed_messages");
   relay_signal(stopped, SIGCONT);
   (void)relay_wait_log(stopped, "consumer_down", NULL, NULL, WAIT_MS);
   for (int n = 61; n <= 70; n++) {
-    add(redis, n, "a", "\"ok\"");
+    add(scene.redis, n, "a", "\"ok\"");
   }
-  wait_sql_int(conn, 70, WAIT_MS, "SELECT count(*) FROM processed_messages");
+  wait_sql_int(scene.conn, 70, WAIT_MS, "SELECT count(*) FROM processed_messages");
   /* In their order, whoever handled them. */
-  REQUIRE(db_int(conn, "SELECT count(*) FROM (SELECT message_id < lag(message_id) OVER (ORDER BY processed_at, "
-                       "message_id) AS is_wrong "
-                       "FROM processed_messages) x WHERE is_wrong") == 0,
+  REQUIRE(db_int(scene.conn, "SELECT count(*) FROM (SELECT message_id < lag(message_id) OVER (ORDER BY processed_at, "
+                             "message_id) AS is_wrong "
+                             "FROM processed_messages) x WHERE is_wrong") == 0,
           "out of order");
   relay_stop(other);
   relay_stop(stopped);
-  REQUIRE(pending_n(redis) == 0 && rds_int(redis, "EXISTS outbox:{0}:parked:g") == 0, "pending or parked");
-  redisFree(redis);
-  PQfinish(conn);
+  REQUIRE(pending_n(scene.redis) == 0 && rds_int(scene.redis, "EXISTS outbox:{0}:parked:g") == 0, "pending or parked");
+  end(&scene);
 }
 
 int main(void) {
