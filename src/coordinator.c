@@ -120,7 +120,7 @@ static void advance(struct coordinator *c, int64_t now_us) {
     }
     c->phase = PHASE_DRAIN;
     c->is_drain_wanted = false;
-    c->sweep_started_us = now_us;
+    batches_begin_sweep(c, now_us);
     /* fallthrough */
   case PHASE_DRAIN:
     if (!batches_are_none_open(c) || c->is_ending) {

@@ -111,8 +111,11 @@ struct coordinator {
   bool is_probed;            /* the probe of this poll found something */
   bool is_epoch_told;        /* the publishers know of this epoch */
   int64_t next_poll_us;
-  int64_t sweep_started_us; /* 0: the sweep's first answer has been seen */
-  int64_t sweep_cost_us;    /* of the last one, as far as that is credible */
+  bool is_claim_behind;     /* the claim that was sent last looks where claims have been in an earlier epoch */
+  int64_t sweep_started_us; /* of the last one; 0: it was never answered */
+  int64_t sweep_spent_us;   /* by it so far; -1 before its first answer */
+  int64_t sweep_cost_us;    /* the same, as far as that is credible */
+  int64_t sweep_before_us;  /* cost of the one before */
   int64_t sweep_allowed_us; /* sweeps may take a tenth of the time: not before */
   int64_t sweep_due_us;     /* while claims are full: the next one */
   int64_t dead_check_us;    /* --on-dead block: when to look again; INT64_MAX */
@@ -135,6 +138,7 @@ struct coordinator {
 /* coordinator_batches.c */
 /* The claimer that could claim now; -1: none, and what frees one is an event. */
 int batches_free_seat(const struct coordinator *c);
+void batches_begin_sweep(struct coordinator *c, int64_t now_us);
 void batches_claim(struct coordinator *c, int64_t now_us);
 void batches_on_claimer(struct coordinator *c, int index, enum claimer_event event, int64_t now_us);
 void batches_on_done(struct note *note);

@@ -104,7 +104,8 @@ static int fill_claim(struct coordinator *c, struct claim *claim, int64_t now_us
                           .is_probed = c->is_probed};
   /* Ahead of where the claims have been, the rows of aggregates held back are few: on_claimed leaves them out one by one.  The list may be long, and
    * PostgreSQL makes a table of it for each claim. */
-  return horizon_near(c->horizon) < c->known_id ? held_back_param(c->held_back, &claim->held_back, err) : 0;
+  c->is_claim_behind = horizon_near(c->horizon) < c->known_id;
+  return c->is_claim_behind ? held_back_param(c->held_back, &claim->held_back, err) : 0;
 }
 
 /* Sends a claim, or the cheaper probe when the last claim found less than a batch. */
@@ -116,8 +117,9 @@ static void send_claim(struct coordinator *c, int index, int64_t now_us) {
   if (rc == 0) {
     seat->sent_us = now_us;
     c->claiming = index;
-    if (horizon_cursor(c->horizon) == INT64_MIN && c->sweep_started_us == 0) {
-      c->sweep_started_us = now_us;
+    bool is_new_sweep = c->sweep_spent_us >= 0 || c->sweep_started_us == 0;
+    if (horizon_cursor(c->horizon) == INT64_MIN && is_new_sweep && !c->is_probed) {
+      batches_begin_sweep(c, now_us);
     }
     bool is_probe = c->is_caught_up && !c->is_probed && !c->is_woken;
     c->is_woken = false; /* what is committed from here on is told again */
@@ -174,22 +176,35 @@ static void plan_poll(struct coordinator *c, int64_t now_us) {
   }
 }
 
-/* The first answer since the cursor was set back: what the sweep took decides when the next may be.  One that took far longer than the one before
- * met a database (or, in the drain before it, a Redis) that hung: nine times that would be a pause for nothing.  When they are
- * dear indeed, the next few show it. */
-static void end_sweep(struct coordinator *c, bool is_answered, int64_t now_us) {
-  if (c->sweep_started_us == 0) {
+void batches_begin_sweep(struct coordinator *c, int64_t now_us) {
+  c->sweep_before_us = c->sweep_cost_us;
+  c->sweep_started_us = now_us;
+  c->sweep_spent_us = -1;
+}
+
+/* What the sweep has taken so far decides when the next may be: all from its start to the first answer, and each further claim among rows where the
+ * claims had been before.  These walk past every row that is held back, so many retries are cheaper in few sweeps.  One that
+ * takes far longer than the one before met a database (or, in the drain before it, a Redis) that hung: nine times that would be a pause for
+ * nothing.  When they are dear indeed, the next few show it. */
+static void count_sweep(struct coordinator *c, const struct seat *seat, bool is_answered, int64_t now_us) {
+  if (seat->sent_us < c->sweep_started_us) {
+    return; /* it was under way when the sweep began with a drain */
+  }
+  if (!is_answered) {
+    /* Its session is lost: that has a backoff of its own. */
+    c->sweep_started_us = c->sweep_spent_us < 0 ? 0 : c->sweep_started_us;
     return;
   }
-  int64_t cost_us = now_us - c->sweep_started_us;
-  int64_t credible_us = SWEEP_GROWTH * c->sweep_cost_us + SWEEP_CHEAP_US;
-  c->sweep_started_us = 0;
-  if (!is_answered) {
-    return; /* its session is lost: that has a backoff of its own */
+  if (c->sweep_spent_us >= 0 && !c->is_claim_behind) {
+    return;
   }
-  cost_us = cost_us < credible_us ? cost_us : credible_us;
-  c->sweep_cost_us = cost_us;
-  c->sweep_allowed_us = now_us + cost_us * (SWEEP_SHARE - 1);
+  bool is_first = c->sweep_spent_us < 0;
+  int64_t credible_us = SWEEP_GROWTH * c->sweep_before_us + SWEEP_CHEAP_US;
+  c->sweep_spent_us = is_first ? now_us - c->sweep_started_us : c->sweep_spent_us + now_us - seat->sent_us;
+  c->sweep_cost_us = c->sweep_spent_us < credible_us ? c->sweep_spent_us : credible_us;
+  int64_t allowed_us =
+      is_first ? now_us + c->sweep_cost_us * (SWEEP_SHARE - 1) : c->sweep_started_us + c->sweep_cost_us * SWEEP_SHARE;
+  c->sweep_allowed_us = is_first || allowed_us > c->sweep_allowed_us ? allowed_us : c->sweep_allowed_us;
   c->sweep_due_us = c->sweep_allowed_us > now_us + SWEEP_EVERY_US ? c->sweep_allowed_us : now_us + SWEEP_EVERY_US;
 }
 
@@ -491,7 +506,7 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     if (claimer_take_was_redone(seat->claimer)) {
       c->simple_allowed_us = now_us + CAREFUL_US;
     }
-    end_sweep(c, event != CLAIMER_EV_LOST, now_us);
+    count_sweep(c, seat, event != CLAIMER_EV_LOST, now_us);
   }
   switch (event) {
   case CLAIMER_EV_NONE:
