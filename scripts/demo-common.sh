@@ -179,7 +179,7 @@ start_redis() {
   done
   [ "$(redis ping 2>/dev/null || true)" = PONG ] || die "Redis does not start: $(tail -n 1 "$dir/redis.log")"
   # docs/guarantees.md, "aof-load-truncated"
-  if tail -c "+$((from + 1))" "$dir/redis.log" | grep -q 'Truncating the AOF'; then redis bgrewriteaof >/dev/null; fi
+  if grep -q 'Truncating the AOF' <(tail -c "+$((from + 1))" "$dir/redis.log"); then redis bgrewriteaof >/dev/null; fi
 }
 
 servers() {

@@ -143,7 +143,7 @@ say "done $drain_ms ms after the last payment."
 # ---- a look at it
 
 story=${told[story]}
-key=$(redis --scan --pattern "outbox:{*}:account:$story" | head -n 1)
+key=$(redis --scan --pattern "outbox:{*}:account:$story" | sed -n 1p)
 step "What a consumer reads: XRANGE $key - + COUNT 1"
 redis --raw XRANGE "$key" - + COUNT 1 | cut -c1-76 | awk -v d="$dim" -v p="$plain" '
   NR == 1 { print "   " d "id" p "              " $0; next }

@@ -301,7 +301,8 @@ int exec_line_read(const char *line, size_t bytes, enum outbox_verdict *verdict,
   if (bytes == 0 || line[0] != '{') {
     return read_word(line, bytes, verdict, failure, err);
   }
-  json_t *object = json_loadb(line, bytes, 0, NULL);
+  /* jansson takes a zero byte for the end. */
+  json_t *object = memchr(line, '\0', bytes) == NULL ? json_loadb(line, bytes, 0, NULL) : NULL;
   int rc = json_is_object(object) ? read_object(object, line, bytes, verdict, failure, err) : refuse(line, bytes, err);
   json_decref(object);
   return rc;

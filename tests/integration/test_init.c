@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "db.h"
+#include "proc.h"
 #include "wait.h"
 
 static struct stack *stack;
@@ -59,19 +60,6 @@ static int count_of(const char *text, const char *part) {
   return n;
 }
 
-static char *read_file(const char *path) {
-  FILE *file = fopen(path, "re");
-  char *text = NULL;
-  size_t size = 0;
-  bool is_read = false;
-  if (file != NULL) {
-    is_read = getdelim(&text, &size, '\0', file) >= 0;
-    (void)fclose(file);
-  }
-  REQUIRE(is_read, "cannot read %s", path);
-  return text;
-}
-
 /* pg_dump's view of a database's schema, without the lines that differ from run to run. */
 static char *dump(const char *database) {
   char conninfo[STACK_URL_BYTES];
@@ -84,7 +72,7 @@ static char *dump(const char *database) {
   const char *const argv[] = {program, "--schema-only", conninfo, NULL};
   REQUIRE(proc_run(&(struct proc_spec){.name = "pg_dump", .argv = argv, .stdout_path = path}, 30000) == 0,
           "pg_dump failed");
-  char *text = read_file(path);
+  char *text = proc_output(path);
   char *to = text;
   for (char *line = text; *line != '\0';) {
     size_t n = strcspn(line, "\n");

@@ -162,12 +162,12 @@ static void postgres_away(void (*take)(struct stack *), void (*bring)(struct sta
   PQfinish(conn);
   int64_t before_cpu_ms = proc_cpu_ms(relay_pid(relay)), before_n = lines_n(relay), began_ms = wait_now_ms();
   take(stack);
+  WAIT_FOR(DRAIN_MS, relay_count(relay, "postgres_down") > 0, "the relay has not noticed");
   wait_out(outage.length_ms);
   outage.cpu_ms = proc_cpu_ms(relay_pid(relay)) - before_cpu_ms;
   outage.lines_n = lines_n(relay) - before_n;
   outage.length_ms = wait_now_ms() - began_ms;
   REQUIRE(relay_is_running(relay), "the relay has ended");
-  REQUIRE(relay_count(relay, "postgres_down") > 0, "the relay has not noticed");
   bring(stack);
   int64_t back_ms = wait_now_ms();
   conn = db_open(stack->conninfo);

@@ -4,12 +4,15 @@
  */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
 #include "db.h"
 #include "harness.h"
 #include "outbox.h"
+#include "proc.h"
 #include "table.h"
 #include "wait.h"
 
@@ -298,10 +301,15 @@ static void test_a_program_against_the_installed_library(void **state) {
   PGconn *conn = db_open(stack->conninfo);
   (void)state;
   table_create(stack, conn, TABLE_INIT, TABLE);
-  REQUIRE(proc_run(&(struct proc_spec){.name = "test-library",
-                                       .argv = (const char *[]){"scripts/test-library.sh", stack->conninfo, NULL}},
-                   200000) == 0,
-          "scripts/test-library.sh failed");
+  char path[STACK_PATH_BYTES + 32];
+  (void)snprintf(path, sizeof path, "%s/test-library.log", stack->dir);
+  int status = proc_run(&(struct proc_spec){.name = "test-library",
+                                            .argv = (const char *[]){"scripts/test-library.sh", stack->conninfo, NULL},
+                                            .stdout_path = path},
+                        200000);
+  char *output = proc_output(path);
+  REQUIRE(status == 0, "scripts/test-library.sh failed: %s", output);
+  free(output);
   /* A sanitized build leaves the program out. */
   int64_t rows_n = db_int(conn, "SELECT count(*) FROM " TABLE);
   REQUIRE(rows_n == db_int(conn, "SELECT count(*) FROM processed_messages WHERE consumer = 'app'"),

@@ -246,6 +246,20 @@ int proc_run(const struct proc_spec *spec, int64_t timeout_ms) {
   return proc.exit_status;
 }
 
+char *proc_output(const char *path) {
+  FILE *file = fopen(path, "re");
+  char *text = NULL;
+  size_t size = 0;
+  REQUIRE(file != NULL, "cannot open %s", path);
+  if (getdelim(&text, &size, '\0', file) < 0) {
+    free(text);
+    text = strdup("");
+  }
+  (void)fclose(file);
+  REQUIRE(text != NULL, "no memory");
+  return text;
+}
+
 /* Reads a file of /proc into buf; false when the process is gone. */
 static bool read_proc_file(pid_t pid, const char *name, char *buf, size_t n) {
   char path[64];

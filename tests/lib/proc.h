@@ -53,6 +53,9 @@ void proc_stop_all(void);
 /* Runs a program to its end and returns the exit status; fails the test after timeout_ms (scaled). */
 int proc_run(const struct proc_spec *spec, int64_t timeout_ms);
 
+/* What a child has written to its stdout_path or stderr_path so far; the caller's, freed with free(). */
+char *proc_output(const char *path);
+
 /* Pids of the direct children of pid; returns how many there are (at most max are written). */
 int proc_children(pid_t pid, pid_t *out, int max);
 
