@@ -1,8 +1,8 @@
 /*
  * A worker's exchanges with Redis.
  *
- * Owns nothing but the use of the worker's connection.  Runs on the worker's thread.  Never retries, never logs; every wait ends at --redis-timeout
- * or when the abort token is set.
+ * Owns nothing but the use of the worker's connection.  Runs on the worker's thread.  Never retries, and logs nothing but that no relay has been
+ * here; every wait ends at --redis-timeout or when the abort token is set.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 
 #include "outboxd/clock.h"
 #include "outboxd/consume_impl.h"
+#include "outboxd/log.h"
 #include "outboxd/redis_error.h"
 
 static struct net_wait wait_for(const struct consume_worker *worker) {
@@ -42,6 +43,11 @@ static int check_lanes(struct consume_worker *worker, struct err *err) {
   const struct redis_reply *reply = consume_command(worker, err, "GET", key, NULL);
   if (reply == NULL) {
     goto out;
+  }
+  if (redis_reply_kind(reply) == REDIS_NIL && worker->number == 0 && !worker->is_redis_proven) {
+    log_event(LOG_WARNING, "consumer_no_relay",
+              "no relay has begun to write streams of this prefix yet; if one is running, --stream or --redis differ",
+              LOG_STR("group", worker->cfg->group), LOG_STR("stream", worker->cfg->stream), LOG_STR("key", key));
   }
   size_t bytes;
   const char *text = redis_reply_text(reply, &bytes);

@@ -60,7 +60,8 @@ static void note_failure(struct link *link) {
 }
 
 static void log_down(struct link *link, const struct err *err) {
-  if (link->down_since_us != 0 || strcmp(err->code, "stopped") == 0) {
+  bool is_end = err->class == ERR_FATAL; /* the relay's last line says why */
+  if (link->down_since_us != 0 || is_end || strcmp(err->code, "stopped") == 0) {
     return;
   }
   link->down_since_us = clock_now_us();

@@ -229,7 +229,7 @@ static int take_command(int argc, char *const argv[], enum cfg_command *command,
     }
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", commands[i].name);
   }
-  if (argc > 1 && option_is_help(argv[1])) {
+  if (argc > 1 && (option_is_help(argv[1]) || strcmp(argv[1], "help") == 0)) {
     *command = CFG_HELP;
     return 0;
   }

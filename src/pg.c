@@ -165,7 +165,14 @@ static int check_conninfo(const char *conninfo, struct err *err) {
   char *message = NULL;
   PQconninfoOption *options = NULL;
   int rc = 0;
+  bool is_meant_as_uri = strncmp(conninfo, "postgres:", 9) == 0 || strncmp(conninfo, "postgresql:", 11) == 0;
   bool is_string = strchr(conninfo, '=') != NULL || strstr(conninfo, "://") != NULL;
+  if (is_meant_as_uri && strstr(conninfo, "://") == NULL) {
+    return err_set(
+        err, ERR_FATAL, "conninfo",
+        "--database begins like a URI, but without \"//\" libpq takes it for something else; write for example "
+        "postgresql://relay@db/app");
+  }
   if (!is_string) {
     return 0; /* a database's name, or nothing */
   }

@@ -14,6 +14,7 @@
 #include "embed.h"
 #include "outboxd/buf.h"
 #include "outboxd/log.h"
+#include "outboxd/schema.h"
 #include "outboxd/sql.h"
 
 /* A payload stored compressed in at least so many bytes is measured exactly before a careful claim, but only so many of them at a time; the size of
@@ -329,6 +330,10 @@ int table_load(struct pg *pg, const struct cfg *cfg, const struct stop *stop, st
       {.kind = PG_QUERY, .sql = embed_layout_leaves_sql, .params_n = 1, .values = values},
   };
   *out = NULL;
+  struct schema_name name;
+  if (schema_parse_name(cfg->table, &name, err) != 0) {
+    return -1;
+  }
   struct table *table = calloc(1, sizeof *table);
   if (table == NULL) {
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the table's description");

@@ -191,6 +191,29 @@ static void test_a_handler_that_comes_later(void **state) {
   PQfinish(conn);
 }
 
+/* Another prefix than the relay's would be waited for in silence. */
+static void test_it_tells_that_no_relay_has_been_there(void **state) {
+  PGconn *conn = make_tables();
+  (void)state;
+  write_handler("ok.sh", "echo ok");
+  char path[STACK_PATH_BYTES];
+  path_of("ok.sh", path);
+  add(conn, "1", "\"fine\"");
+  publish();
+  struct relay *astray =
+      relay_start_consumer(stack, ARGS("--group", "g", "--exec", path, "--stream", "other:{%l}", "--threads", "3"));
+  const json_t *line = relay_wait_log(astray, "consumer_no_relay", NULL, NULL, WAIT_MS);
+  const char *stream = json_string_value(json_object_get(line, "stream"));
+  REQUIRE(stream != NULL && strcmp(stream, "other:{%l}") == 0, "it does not name the template");
+  relay_stop(astray);
+  REQUIRE(relay_count(astray, "consumer_no_relay") == 1, "not said once");
+  struct relay *consumer = relay_start_consumer(stack, ARGS("--group", "g", "--exec", path));
+  wait_sql_int(conn, 1, WAIT_MS, "SELECT count(*) FROM processed_messages");
+  relay_stop(consumer);
+  REQUIRE(relay_count(consumer, "consumer_no_relay") == 0, "said although a relay has been there");
+  PQfinish(conn);
+}
+
 static void test_killed_it_loses_nothing(void **state) {
   PGconn *conn = make_tables();
   redisContext *redis = rds_open(stack->redis_url);
@@ -288,6 +311,7 @@ int main(void) {
       HARNESS_TEST(test_a_handler_is_given_each_message),
       HARNESS_TEST(test_handlers_that_misbehave),
       HARNESS_TEST(test_a_handler_that_comes_later),
+      HARNESS_TEST(test_it_tells_that_no_relay_has_been_there),
       HARNESS_TEST(test_killed_it_loses_nothing),
       HARNESS_TEST(test_print),
       HARNESS_TEST(test_wrong_command_lines),

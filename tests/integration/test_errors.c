@@ -49,6 +49,7 @@ static void test_unknown_table(void **state) {
   (void)state;
   require_end(ARGS("run", "--table", "no_such_outbox"), 1, ARGS("no_such_outbox"));
   require_end(ARGS("run", "--table", "no_schema.outbox"), 1, ARGS("no_schema"));
+  require_end(ARGS("run", "--no-cleanup", "--table", "out-box"), 2, ARGS("out-box", "quoted"));
 }
 
 static void test_missing_columns(void **state) {
@@ -126,6 +127,9 @@ static void test_unknown_database(void **state) {
 static void test_bad_conninfo(void **state) {
   (void)state;
   require_end(ARGS("run", "--database", "hots=127.0.0.1"), 1, ARGS("--database"));
+  /* libpq takes these for names of databases, and a relay would wait for them. */
+  require_end(ARGS("run", "--database", "postgres:/app"), 1, ARGS("--database", "//"));
+  require_end(ARGS("run", "--database", "postgresql:relay@127.0.0.1/app"), 1, ARGS("--database", "//"));
 }
 
 static void test_wrong_redis_password(void **state) {

@@ -189,6 +189,7 @@ static void test_other_lanes_than_the_fleet_are_refused(void **state) {
   char *text = relay_text(other);
   REQUIRE(strstr(text, "16") != NULL && strstr(text, "8") != NULL && strstr(text, "lanes") != NULL,
           "the message does not say what is wrong: %s", text);
+  REQUIRE(strstr(text, "redis_down") == NULL, "it is told to be an outage: %s", text);
   free(text);
   REQUIRE(db_int(conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL") == 100,
           "it has published all the same");

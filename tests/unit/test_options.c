@@ -165,6 +165,7 @@ static void help_and_version_come_first(void **state) {
   } cases[] = {
       {"--help", CFG_HELP, CFG_HELP},
       {"-h", CFG_HELP, CFG_HELP},
+      {"help", CFG_HELP, CFG_HELP},
       {"--version", CFG_VERSION, CFG_HELP},
       {"run --help", CFG_HELP, CFG_RUN},
       {"run --lanes nonsense -h", CFG_HELP, CFG_RUN},
