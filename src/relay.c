@@ -6,6 +6,7 @@
  */
 #include "outboxd/relay.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -34,6 +35,10 @@
 #include "outboxd/url.h"
 
 #define ABORT_GRACE_US 2000000 /* after that the process ends without its threads */
+
+/* Freed memory that the heap of a thread keeps for the next batch, and the size from which a piece is the kernel's own, so that it goes back at once. */
+#define HEAP_KEPT_BYTES (8 << 20)
+#define MMAP_FROM_BYTES (256 << 10)
 
 struct relay {
   const struct cfg *cfg;
@@ -332,10 +337,20 @@ static int stop_all(struct relay *relay, int status, struct err *err) {
   return status;
 }
 
+/* A batch comes and goes a hundred times a second.  Giving its pages back each time costs a sixth of the relay's CPU: page faults, and an interrupt to every
+ * core that runs another of its threads. */
+static void keep_heap(void) {
+#ifdef __GLIBC__
+  (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_BYTES);
+  (void)mallopt(M_MMAP_THRESHOLD, MMAP_FROM_BYTES);
+#endif
+}
+
 int relay_run(const struct cfg *cfg, struct err *err) {
   struct relay relay = {.cfg = cfg};
   int status = 1;
   bool is_stopped_early = false;
+  keep_heap();
   if (start(&relay, err) == 0) {
     log_start(&relay);
     watch(&relay);
