@@ -29,23 +29,70 @@ static int64_t unix_us(int64_t postgres_us) {
   return __builtin_add_overflow(postgres_us, POSTGRES_EPOCH_US, &us) ? INT64_MAX : us;
 }
 
+static int64_t time_us(const PGresult *result, int row, enum batch_column column) {
+  return unix_us(pg_get_int64(result, row, (int)column));
+}
+
+static int64_t texts_bytes(const PGresult *result, int row) {
+  static const enum batch_column texts[] = {COL_MESSAGE_ID, COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_EVENT_TYPE,
+                                            COL_PAYLOAD};
+  int64_t bytes = PQnfields(result) > COL_HEADERS ? PQgetlength(result, row, COL_HEADERS) : 0;
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    bytes += PQgetlength(result, row, (int)texts[i]);
+  }
+  return bytes;
+}
+
+static int growth_of(const PGresult *result, int row) {
+  int stored = pg_get_int32(result, row, COL_COMPRESSED);
+  return stored > 0 ? PQgetlength(result, row, COL_PAYLOAD) / stored + 1 : 0;
+}
+
+static struct msg read_msg(const PGresult *result, int row, int lanes_n) {
+  struct msg msg = {.id = pg_get_int64(result, row, COL_ID),
+                    .key = pg_get_int64(result, row, COL_AGGREGATE_KEY),
+                    .bytes = texts_bytes(result, row),
+                    .row = row,
+                    .lane = batch_lane_of(pg_get_int64(result, row, COL_LANE_HASH), lanes_n),
+                    .leaf = (uint32_t)pg_get_int32(result, row, COL_LEAF),
+                    .has_created_at = PQgetisnull(result, row, COL_CREATED_AT) == 0,
+                    .is_revived = PQgetisnull(result, row, COL_REVIVED) == 0};
+  if (msg.has_created_at) {
+    msg.created_us = time_us(result, row, COL_CREATED_AT);
+  }
+  assert(PQgetlength(result, row, COL_CTID) == BATCH_CTID_BYTES);
+  memcpy(msg.ctid, PQgetvalue(result, row, COL_CTID), BATCH_CTID_BYTES);
+  return msg;
+}
+
+/* Reads the rows, in id order, and counts those of each lane in counts[lane + 1]. */
+static int read_rows(struct batch *batch, int lanes_n, struct msg *rows, int *counts, struct err *err) {
+  int64_t last_id = INT64_MIN;
+  for (int row = 0; row < batch->n; row++) {
+    rows[row] = read_msg(batch->result, row, lanes_n);
+    if (rows[row].id < last_id) {
+      return err_set(err, ERR_BUG, "claim_order", "the claim returned id %lld after %lld", (long long)rows[row].id,
+                     (long long)last_id);
+    }
+    last_id = rows[row].id;
+    counts[rows[row].lane + 1]++;
+    int growth = growth_of(batch->result, row);
+    batch->growth = growth > batch->growth ? growth : batch->growth;
+  }
+  return 0;
+}
+
 /* Counting sort by lane, stable: within a lane the rows keep the claim's id order. */
 static int build_runs(struct batch *batch, int lanes_n, struct err *err) {
   int rc = -1;
   int *counts = calloc((size_t)lanes_n + 1, sizeof *counts);
-  if (counts == NULL) {
-    return err_set(err, ERR_RETRY, "ENOMEM", "no memory for %d lanes", lanes_n);
+  struct msg *rows = calloc((size_t)batch->n + 1, sizeof *rows);
+  if (counts == NULL || rows == NULL) {
+    (void)err_set(err, ERR_RETRY, "ENOMEM", "no memory for %d messages in %d lanes", batch->n, lanes_n);
+    goto out;
   }
-  int64_t last_id = INT64_MIN;
-  for (int row = 0; row < batch->n; row++) {
-    int64_t id = pg_get_int64(batch->result, row, COL_ID);
-    if (id < last_id) {
-      (void)err_set(err, ERR_BUG, "claim_order", "the claim returned id %lld after %lld", (long long)id,
-                    (long long)last_id);
-      goto out;
-    }
-    last_id = id;
-    counts[batch_lane_of(pg_get_int64(batch->result, row, COL_LANE_HASH), lanes_n) + 1]++;
+  if (read_rows(batch, lanes_n, rows, counts, err) != 0) {
+    goto out;
   }
   for (int lane = 0; lane < lanes_n; lane++) {
     if (counts[lane + 1] > 0) {
@@ -55,14 +102,14 @@ static int build_runs(struct batch *batch, int lanes_n, struct err *err) {
     counts[lane + 1] += counts[lane];
   }
   for (int row = 0; row < batch->n; row++) {
-    int lane = batch_lane_of(pg_get_int64(batch->result, row, COL_LANE_HASH), lanes_n);
-    batch->msgs[counts[lane]++] = (struct msg){.id = pg_get_int64(batch->result, row, COL_ID),
-                                               .key = pg_get_int64(batch->result, row, COL_AGGREGATE_KEY),
-                                               .row = row,
-                                               .lane = lane};
+    batch->msgs[counts[rows[row].lane]++] = rows[row];
+  }
+  if (batch->n > 0) {
+    batch->last = rows[batch->n - 1];
   }
   rc = 0;
 out:
+  free(rows);
   free(counts);
   return rc;
 }
@@ -86,7 +133,7 @@ int batch_new(PGresult **result, int lanes_n, struct batch **out, struct err *er
     return -1;
   }
   if (batch->n > 0) {
-    batch->db_now_us = unix_us(pg_get_int64(batch->result, 0, COL_NOW));
+    batch->db_now_us = time_us(batch->result, 0, COL_NOW);
   }
   if (build_runs(batch, lanes_n, err) != 0) {
     batch_unref(&batch);
@@ -132,10 +179,6 @@ int64_t batch_int64(const struct batch *batch, const struct msg *msg, enum batch
 
 int32_t batch_int32(const struct batch *batch, const struct msg *msg, enum batch_column column) {
   return pg_get_int32(batch->result, msg->row, (int)column);
-}
-
-int64_t batch_time_us(const struct batch *batch, const struct msg *msg, enum batch_column column) {
-  return unix_us(pg_get_int64(batch->result, msg->row, (int)column));
 }
 
 bool batch_has_headers(const struct batch *batch) {

@@ -307,7 +307,7 @@ static int append_unknown_leaves(struct claimer *claimer, int *unknown_n, bool i
   const struct batch *batch = claimer->batch;
   uint32_t last_oid = 0;
   for (int i = 0; i < batch->n; i++) {
-    uint32_t oid = (uint32_t)batch_int32(batch, &batch->msgs[i], COL_LEAF);
+    uint32_t oid = batch->msgs[i].leaf;
     if (oid == last_oid || table_find_leaf(claimer->table, oid) != NULL) {
       continue;
     }
@@ -352,9 +352,8 @@ static int look(struct claimer *claimer, int64_t now_us, struct err *err) {
                                   .formats = formats};
   }
   if (claimer->has_asked_held) {
-    steps[n++] = batch->n > 0
-                     ? claim_step_passed(&claimer->claim, pg_get_int64(batch->result, batch->n - 1, COL_ID), &params)
-                     : claim_step_locked(&claimer->claim, &params);
+    steps[n++] = batch->n > 0 ? claim_step_passed(&claimer->claim, batch->last.id, &params)
+                              : claim_step_locked(&claimer->claim, &params);
   }
   if (batch->n == 0) {
     steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "COMMIT"};

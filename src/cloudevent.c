@@ -124,13 +124,10 @@ static int append_column(struct buf *out, const struct batch *batch, const struc
 }
 
 /* The time, where RFC 3339 has one: four digits of year, not infinity. */
-static int append_time(struct buf *out, const struct batch *batch, const struct msg *msg, struct err *err) {
+static int append_time(struct buf *out, const struct msg *msg, struct err *err) {
   char text[CLOCK_RFC3339_BYTES];
-  if (batch_is_null(batch, msg, COL_CREATED_AT)) {
-    return 0;
-  }
-  int64_t us = batch_time_us(batch, msg, COL_CREATED_AT);
-  if (us == INT64_MAX || us == INT64_MIN) {
+  int64_t us = msg->created_us;
+  if (!msg->has_created_at || us == INT64_MAX || us == INT64_MIN) {
     return 0;
   }
   size_t bytes = clock_format_rfc3339(us, text);
@@ -227,7 +224,7 @@ int cloudevent_append(const struct cloudevent_form *form, const struct batch *ba
       buf_printf(out, err, ",\"source\":\"%s\"", form->source) != 0 ||
       append_column(out, batch, msg, COL_EVENT_TYPE, "type", "event_type", err) != 0 ||
       append_column(out, batch, msg, COL_AGGREGATE_ID, "subject", "aggregate_id", err) != 0 ||
-      append_time(out, batch, msg, err) != 0 || buf_append_str(out, content_type, err) != 0 ||
+      append_time(out, msg, err) != 0 || buf_append_str(out, content_type, err) != 0 ||
       append_column(out, batch, msg, COL_AGGREGATE_TYPE, "aggregatetype", "aggregate_type", err) != 0 ||
       append_headers(out, batch, msg, err) != 0 || append_data(form, batch, msg, out, err) != 0) {
     return -1;

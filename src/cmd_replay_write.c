@@ -111,13 +111,12 @@ static int choose(struct replay *replay, const struct batch *batch, int first, i
   keyset_reset(&replay->streams);
   for (int i = first; i < batch->n && *n < max; i++, ++*n) {
     struct replay_item *item = &replay->items[i];
-    size_t longest = 0;
     size_t stream_bytes = 0;
-    int64_t more = entry_bytes(batch, item->msg, &longest);
-    if (longest > ROUND_VALUE_BYTES_MAX) {
+    int64_t more = item->msg->bytes;
+    if ((uint64_t)more > ROUND_VALUE_BYTES_MAX) {
       return err_set(err, ERR_FATAL, "too_large",
-                     "message %lld has a value of %zu bytes; Redis takes at most 512 MiB (proto-max-bulk-len)",
-                     (long long)item->msg->id, longest);
+                     "message %lld has %lld bytes; Redis takes at most 512 MiB (proto-max-bulk-len)",
+                     (long long)item->msg->id, (long long)more);
     }
     if (*n > 0 && *bytes + more > replay->cfg->max_write_bytes) {
       break;

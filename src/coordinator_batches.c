@@ -262,18 +262,8 @@ static void dispatch(struct coordinator *c, struct batch *batch) {
 
 /* How much compressed payloads grow when they are printed: twice the most seen in this batch, coming down slowly. */
 static void learn_sizes(struct coordinator *c, const struct batch *batch) {
-  int most = 0;
-  for (int i = 0; i < batch->n; i++) {
-    int32_t stored = batch_int32(batch, &batch->msgs[i], COL_COMPRESSED);
-    if (stored > 0) {
-      size_t printed = 0;
-      (void)batch_text(batch, &batch->msgs[i], COL_PAYLOAD, &printed);
-      int ratio = (int)(printed / (size_t)stored) + 1;
-      most = ratio > most ? ratio : most;
-    }
-  }
-  if (most > 0) {
-    int wanted = 2 * most > PRINTED_LEAST ? 2 * most : PRINTED_LEAST;
+  if (batch->growth > 0) {
+    int wanted = 2 * batch->growth > PRINTED_LEAST ? 2 * batch->growth : PRINTED_LEAST;
     int slower = c->printed_per_stored - c->printed_per_stored / 8;
     c->printed_per_stored = c->printed_per_stored > wanted && slower > wanted ? slower : wanted;
   }
@@ -285,8 +275,7 @@ static void hold_back_revived(struct coordinator *c, const struct batch *batch, 
   struct err err = ERR_INIT;
   for (int i = 0; i < batch->n; i++) {
     const struct msg *msg = &batch->msgs[i];
-    if (batch_is_null(batch, msg, COL_REVIVED) ||
-        horizon_has_ended(c->horizon, (uint32_t)batch_int64(batch, msg, COL_REVIVED))) {
+    if (!msg->is_revived || horizon_has_ended(c->horizon, (uint32_t)batch_int64(batch, msg, COL_REVIVED))) {
       continue;
     }
     if (held_back_add(c->held_back, msg->key, HELD_FAILED, now_us, &err) != 0) {
@@ -309,16 +298,15 @@ static bool withhold_held_back(const struct coordinator *c, struct batch *batch)
 
 static void note_horizon(struct coordinator *c, const struct batch *batch, int64_t now_us) {
   struct err err = ERR_INIT;
-  struct msg last = {.row = batch->n - 1}; /* rows are in id order */
-  struct msg first = {.row = 0};
+  const struct msg *last = &batch->last;
+  const struct msg first = {.row = 0};
   size_t bytes = 0;
-  bool has_time = !batch_is_null(batch, &last, COL_CREATED_AT);
   const struct horizon_claim claim = {
       .now_us = now_us,
-      .last_id = batch_int64(batch, &last, COL_ID),
+      .last_id = last->id,
       .snapshot = batch_is_null(batch, &first, COL_SNAPSHOT) ? NULL : batch_text(batch, &first, COL_SNAPSHOT, &bytes),
       .is_cut = !c->is_caught_up,
-      .is_old = has_time && batch->db_now_us - batch_time_us(batch, &last, COL_CREATED_AT) > OLD_US};
+      .is_old = last->has_created_at && last->created_us < batch->db_now_us - OLD_US};
   if (horizon_note(c->horizon, &claim, &err) != 0) {
     log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));
   }

@@ -18,28 +18,14 @@ int entry_fields_n(const struct batch *batch) {
   return ENTRY_FIELDS_N + (batch_has_headers(batch) ? 1 : 0);
 }
 
-int64_t entry_bytes(const struct batch *batch, const struct msg *msg, size_t *longest) {
-  size_t sum = 0;
-  *longest = 0;
-  for (size_t i = 0; i <= TEXTS_N; i++) {
-    size_t bytes = 0;
-    if (i < TEXTS_N) {
-      (void)batch_text(batch, msg, texts[i], &bytes);
-    } else if (batch_has_headers(batch)) {
-      (void)batch_text(batch, msg, COL_HEADERS, &bytes);
-    }
-    sum += bytes;
-    *longest = bytes > *longest ? bytes : *longest;
-  }
-  return (int64_t)sum;
-}
-
 int entry_stream(const struct template *template, const struct batch *batch, const struct msg *msg, struct buf *buf,
                  size_t *bytes, struct err *err) {
   struct template_values values = {.lane = msg->lane};
-  values.aggregate_type = batch_text(batch, msg, COL_AGGREGATE_TYPE, &values.aggregate_type_bytes);
-  values.aggregate_id = batch_text(batch, msg, COL_AGGREGATE_ID, &values.aggregate_id_bytes);
-  values.event_type = batch_text(batch, msg, COL_EVENT_TYPE, &values.event_type_bytes);
+  if (!template_is_per_lane(template)) {
+    values.aggregate_type = batch_text(batch, msg, COL_AGGREGATE_TYPE, &values.aggregate_type_bytes);
+    values.aggregate_id = batch_text(batch, msg, COL_AGGREGATE_ID, &values.aggregate_id_bytes);
+    values.event_type = batch_text(batch, msg, COL_EVENT_TYPE, &values.event_type_bytes);
+  }
   *bytes = template_render(template, &values, buf->data, buf->size);
   if (*bytes > buf->size) {
     if (buf_reserve(buf, *bytes, err) != 0) {
@@ -92,8 +78,8 @@ int entry_append(struct redis_pipeline *pipeline, struct entry_day *day, const s
                  const struct msg *msg, struct err *err) {
   char created_at[CLOCK_RFC3339_BYTES];
   size_t created_at_bytes = 0; /* SQL NULL reads as the empty text, as in the other columns */
-  if (!batch_is_null(batch, msg, COL_CREATED_AT)) {
-    created_at_bytes = format_time(day, batch_time_us(batch, msg, COL_CREATED_AT), created_at);
+  if (msg->has_created_at) {
+    created_at_bytes = format_time(day, msg->created_us, created_at);
   }
   for (size_t i = 0; i < TEXTS_N; i++) {
     if (append_column(pipeline, batch, msg, texts[i], err) != 0) {

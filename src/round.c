@@ -126,9 +126,8 @@ static enum look look_at(const struct round *round, struct lane *lane, const str
     lane_decide(lane, msg, OUTCOME_WITHHELD, NULL);
     return LOOK_DECIDED;
   }
-  size_t longest;
-  *bytes = entry_bytes(batch, msg, &longest) + MESSAGE_OVERHEAD_BYTES;
-  if (longest > ROUND_VALUE_BYTES_MAX || (uint64_t)*bytes > ROUND_VALUE_BYTES_MAX) {
+  *bytes = msg->bytes + MESSAGE_OVERHEAD_BYTES;
+  if ((uint64_t)*bytes > ROUND_VALUE_BYTES_MAX) {
     struct err text = ERR_INIT;
     (void)err_set(&text, ERR_REJECT, "too_large", "the message has %lld bytes; Redis takes at most " SHOWN_LIMIT,
                   (long long)*bytes);

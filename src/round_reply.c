@@ -63,11 +63,8 @@ static void fail_item(const struct round *round, const struct item *item, struct
 
 /* From the commit to the reply: by the database's clock up to the claim, by ours from there on. */
 static void note_lag(struct round *round, const struct item *item, int64_t reply_us) {
-  if (batch_is_null(item->batch, item->msg, COL_CREATED_AT)) {
-    return;
-  }
-  int64_t created_us = batch_time_us(item->batch, item->msg, COL_CREATED_AT);
-  if (created_us == INT64_MAX || created_us == INT64_MIN) {
+  int64_t created_us = item->msg->created_us;
+  if (!item->msg->has_created_at || created_us == INT64_MAX || created_us == INT64_MIN) {
     return;
   }
   int64_t lag_us = item->batch->db_now_us - created_us + (reply_us - item->batch->claimed_us);

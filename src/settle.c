@@ -88,10 +88,6 @@ static struct group *group_of(struct settle *settle, const struct table *table, 
   return group;
 }
 
-static uint32_t leaf_oid(const struct batch *batch, const struct msg *msg) {
-  return (uint32_t)batch_int32(batch, msg, COL_LEAF);
-}
-
 static int count(struct settle *settle, const struct batch *batch, const struct table *table, struct err *err) {
   struct group *group = NULL;
   for (int i = 0; i < batch->n; i++) {
@@ -99,9 +95,8 @@ static int count(struct settle *settle, const struct batch *batch, const struct 
     if (msg->outcome != OUTCOME_PUBLISHED && msg->outcome != OUTCOME_FAILED) {
       continue;
     }
-    uint32_t oid = leaf_oid(batch, msg);
-    if (group == NULL || group->leaf->oid != oid) {
-      group = group_of(settle, table, oid, err);
+    if (group == NULL || group->leaf->oid != msg->leaf) {
+      group = group_of(settle, table, msg->leaf, err);
       if (group == NULL) {
         return -1;
       }
@@ -140,14 +135,11 @@ static int fill(struct settle *settle, const struct batch *batch, struct err *er
     if (msg->outcome != OUTCOME_PUBLISHED && msg->outcome != OUTCOME_FAILED) {
       continue;
     }
-    uint32_t oid = leaf_oid(batch, msg);
-    for (int g = 0; group == NULL || group->leaf->oid != oid; g++) {
+    for (int g = 0; group == NULL || group->leaf->oid != msg->leaf; g++) {
       group = &settle->groups[g]; /* count() made one for every leaf */
     }
-    size_t ctid_bytes = 0;
-    const char *ctid = batch_text(batch, msg, COL_CTID, &ctid_bytes);
     bool is_published = msg->outcome == OUTCOME_PUBLISHED;
-    if (pgarray_bytes(is_published ? &group->published : &group->failed, ctid, ctid_bytes, err) != 0 ||
+    if (pgarray_bytes(is_published ? &group->published : &group->failed, msg->ctid, sizeof msg->ctid, err) != 0 ||
         (!is_published && append_error(&group->errors, msg->error != NULL ? msg->error : "refused", err) != 0)) {
       return -1;
     }

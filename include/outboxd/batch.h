@@ -46,13 +46,23 @@ enum outcome {
   OUTCOME_WITHHELD   /* not tried, or its fate unknown: stays pending, costs nothing */
 };
 
+#define BATCH_CTID_BYTES 6
+
+/* What is asked of a message again and again is read once, while the row is still in the cache of whoever received it: one line of it. */
 struct msg {
   int64_t id;
   int64_t key; /* COL_AGGREGATE_KEY */
-  int row;     /* in the result */
+  int64_t
+      created_us; /* COL_CREATED_AT, microseconds since 1970 UTC; INT64_MAX / INT64_MIN for infinity (and years above 294246) / -infinity */
+  int64_t bytes;  /* of its texts, the headers too */
+  char *error;    /* OUTCOME_FAILED: owned, a sentence; else NULL */
+  int row;        /* in the result */
   int lane;
+  uint32_t leaf; /* COL_LEAF */
   enum outcome outcome;
-  char *error; /* OUTCOME_FAILED: owned, a sentence; else NULL */
+  unsigned char ctid[BATCH_CTID_BYTES]; /* COL_CTID */
+  bool has_created_at;                  /* else it is NULL, and created_us 0 */
+  bool is_revived;                      /* COL_REVIVED is not NULL */
 };
 
 /* The messages of one lane within a batch, in id order. */
@@ -74,6 +84,8 @@ struct batch {
   struct run *runs;
   int64_t claimed_us; /* clock_now_us when the claim's reply was in */
   int64_t db_now_us;  /* COL_NOW, microseconds since 1970 */
+  struct msg last;    /* the last one in id order, as the claim returned it */
+  int growth;         /* text bytes of one stored byte of a compressed payload, rounded up, at most; 0: there is none */
   int parts_open_n;   /* coordinator only: publishers that have not answered yet */
   bool is_untouched;  /* coordinator only: all of it is held back, no publisher has it */
   bool is_given_back; /* coordinator only: to be rolled back instead of settled */
@@ -95,9 +107,6 @@ const char *batch_text(const struct batch *batch, const struct msg *msg, enum ba
 bool batch_is_null(const struct batch *batch, const struct msg *msg, enum batch_column column);
 int64_t batch_int64(const struct batch *batch, const struct msg *msg, enum batch_column column);
 int32_t batch_int32(const struct batch *batch, const struct msg *msg, enum batch_column column);
-/* Microseconds since 1970 UTC of a timestamptz column; INT64_MAX / INT64_MIN for infinity (and years above 294246) /
- * -infinity. */
-int64_t batch_time_us(const struct batch *batch, const struct msg *msg, enum batch_column column);
 bool batch_has_headers(const struct batch *batch);
 
 /* Sets the outcome; text (may be NULL) is copied as the error of a failed one. */

@@ -32,9 +32,6 @@ struct entry_day {
 /* Number of fields of the batch's entries: 6, or 7 with headers. */
 int entry_fields_n(const struct batch *batch);
 
-/* Bytes of the fields but created_at; *longest (of them) is what Redis may refuse. */
-int64_t entry_bytes(const struct batch *batch, const struct msg *msg, size_t *longest);
-
 /* Renders the name of the message's stream for its lane into buf->data, which grows where it has to; len is left alone.  *bytes gets its length.
  * ERR_RETRY on no memory. */
 must_check int entry_stream(const struct template *template, const struct batch *batch, const struct msg *msg,

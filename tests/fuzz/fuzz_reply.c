@@ -121,6 +121,10 @@ static struct batch *batch_of(const struct row *rows, int n, bool has_headers, i
   FUZZ_REQUIRE(PQsetResultAttrs(result, columns_n, columns) == 1);
   for (int i = 0; i < n; i++) {
     const struct row *row = &rows[i];
+    char zeros[6] = {0};
+    set_bytes(result, i, COL_LEAF, zeros, 4);
+    set_bytes(result, i, COL_CTID, zeros, 6);
+    set_bytes(result, i, COL_COMPRESSED, zeros, 4);
     set_int64(result, i, COL_ID, row->id);
     set_int64(result, i, COL_LANE_HASH, LANE_NO);
     /* Equal aggregates have equal keys; with the ones of one letter a few rows share theirs. */

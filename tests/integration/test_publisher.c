@@ -83,7 +83,7 @@ static void test_publishes_in_order_with_all_fields(void **state) {
       assert_string_equal(fields->element[2 * i + 1]->str, values[i]);
   }
   char expected[CLOCK_RFC3339_BYTES];
-  clock_format_rfc3339(batch_time_us(batch, &batch->msgs[0], COL_CREATED_AT), expected);
+  clock_format_rfc3339(batch->msgs[0].created_us, expected);
   assert_string_equal(fields->element[11]->str, expected);
   freeReplyObject(reply);
 

@@ -102,6 +102,9 @@ struct batch *rig_batch(struct rig *rig, const struct rig_row *rows, int n) {
   for (int i = 0; i < n; i++) {
     char message_id[64];
     snprintf(message_id, sizeof message_id, "m-%lld", (long long)rows[i].id);
+    set_int32(result, i, COL_LEAF, 0);
+    set_value(result, i, COL_CTID, "\0\0\0\0\0", 6);
+    set_int32(result, i, COL_COMPRESSED, 0);
     set_int64(result, i, COL_ID, rows[i].id);
     set_text(result, i, COL_MESSAGE_ID,
              rows[i].message_id != NULL && strcmp(rows[i].message_id, "id") == 0 ? message_id : rows[i].message_id);

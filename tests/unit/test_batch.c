@@ -13,7 +13,7 @@ static void put64(char out[8], int64_t value) {
   }
 }
 
-/* A claim's result with ids, hashes and keys; the other columns are NULL. */
+/* A claim's result; the texts but the payload, and is_revived but in the first row, are NULL. */
 static PGresult *result_of(const int64_t ids[], const int64_t hashes[], int n) {
   static PGresAttDesc columns[COL_HEADERS];
   PGresult *result = PQmakeEmptyPGresult(NULL, PGRES_TUPLES_OK);
@@ -24,6 +24,17 @@ static PGresult *result_of(const int64_t ids[], const int64_t hashes[], int n) {
   }
   assert_int_equal(PQsetResultAttrs(result, COL_HEADERS, columns), 1);
   for (int row = 0; row < n; row++) {
+    char payload[] = "{\"a\": 1}";
+    char leaf[] = {0, 0, 1, (char)row};
+    char ctid[] = {0, 0, 0, 2, 0, (char)row};
+    char compressed[] = {0, 0, 0, (char)(row == 1 ? 2 : 0)};
+    assert_int_equal(PQsetvalue(result, row, COL_LEAF, leaf, 4), 1);
+    assert_int_equal(PQsetvalue(result, row, COL_CTID, ctid, 6), 1);
+    assert_int_equal(PQsetvalue(result, row, COL_COMPRESSED, compressed, 4), 1);
+    assert_int_equal(PQsetvalue(result, row, COL_PAYLOAD, payload, 8), 1);
+    if (row == 0) {
+      assert_int_equal(PQsetvalue(result, row, COL_REVIVED, leaf, 4), 1);
+    }
     put64(bytes, ids[row]);
     assert_int_equal(PQsetvalue(result, row, COL_ID, bytes, 8), 1);
     put64(bytes, hashes[row]);
@@ -67,12 +78,21 @@ static void rows_become_runs_in_id_order(void **state) {
       assert_true(batch->runs[r].msgs[i].id == want[r].ids[i]);
       assert_int_equal(batch->runs[r].msgs[i].lane, want[r].lane);
       assert_int_equal(batch->runs[r].msgs[i].outcome, OUTCOME_NONE);
-      assert_true(batch_int64(batch, &batch->runs[r].msgs[i], COL_ID) == want[r].ids[i]);
+      const struct msg *msg = &batch->runs[r].msgs[i];
+      assert_true(batch_int64(batch, msg, COL_ID) == want[r].ids[i]);
+      assert_int_equal(msg->leaf, 256 + msg->row);
+      assert_memory_equal(msg->ctid, "\0\0\0\2\0", 5);
+      assert_int_equal(msg->ctid[5], msg->row);
+      assert_int_equal(msg->bytes, 8);
+      assert_int_equal(msg->is_revived, msg->row == 0);
+      assert_true(msg->has_created_at);
     }
   }
   assert_true(batch->db_now_us == INT64_C(946684800000000));
   assert_false(batch_has_headers(batch));
-  assert_true(batch_is_null(batch, &batch->msgs[0], COL_PAYLOAD));
+  assert_true(batch->last.id == 12);
+  assert_int_equal(batch->growth, 5); /* 8 bytes of text for 2 stored */
+  assert_true(batch_is_null(batch, &batch->msgs[0], COL_EVENT_TYPE));
   batch_set_outcome(&batch->msgs[0], OUTCOME_FAILED, "why");
   assert_string_equal(batch->msgs[0].error, "why");
   batch_ref(batch);
@@ -129,7 +149,7 @@ static void the_last_times_are_infinity(void **state) {
     put64(bytes, cases[i].postgres_us);
     assert_int_equal(PQsetvalue(result, 0, COL_CREATED_AT, bytes, 8), 1);
     assert_int_equal(batch_new(&result, 1, &batch, NULL), 0);
-    assert_true(batch_time_us(batch, &batch->msgs[0], COL_CREATED_AT) == cases[i].us);
+    assert_true(batch->msgs[0].created_us == cases[i].us);
     batch_unref(&batch);
   }
 }
