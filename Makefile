@@ -45,7 +45,7 @@ SAN ?=
 WERROR ?=
 DEPS ?= yes
 T ?=
-JOBS ?= 3
+JOBS ?= 4
 LINT_JOBS ?= 2
 
 .DELETE_ON_ERROR:

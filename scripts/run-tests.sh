@@ -6,7 +6,7 @@
 # Environment: BUILD      directory of the build under test (build)
 #              T          only programs with this in their name
 #              TEST_LEAVE_OUT  integration programs to leave out: names without test_, between spaces
-#              JOBS       integration programs that run side by side (3: they wait more than they compute); the others run one after the other
+#              JOBS       integration programs that run side by side (4: they wait more than they compute); the others run one after the other
 #              TEST_AS_ROLES  no: leave out what runs once more as roles with fewer rights
 #              TEST_TIMEOUT  seconds for each program (300)
 #              OUTBOXD_BIN   the relay that integration tests start ($BUILD/outboxd)
@@ -20,7 +20,7 @@ set -uo pipefail
 BUILD=${BUILD:-build}
 T=${T:-}
 TEST_LEAVE_OUT=" ${TEST_LEAVE_OUT:-} "
-JOBS=${JOBS:-3}
+JOBS=${JOBS:-4}
 TEST_TIMEOUT=${TEST_TIMEOUT:-300}
 BUILD=$(realpath "$BUILD") || exit 1
 export OUTBOXD_BIN=${OUTBOXD_BIN:-$BUILD/outboxd}
