@@ -175,7 +175,7 @@ int64_t bench_last_id(struct bench *bench) {
 int64_t bench_fill(struct bench *bench, const struct fill *fill) {
   int payload_bytes = fill->payload_bytes > 0 ? fill->payload_bytes : BENCH_PAYLOAD_BYTES;
   int64_t first_id = bench_last_id(bench);
-  const char *aggregate = "(i * 7919 % 10000)::text";
+  const char *aggregate = BENCH_AGGREGATE;
   char source[256];
 
   /* {"n": 123456, "note": ""} */

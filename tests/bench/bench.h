@@ -21,6 +21,7 @@
 #define BENCH_TABLE "outbox_messages"
 #define BENCH_PARTITIONS_N 20
 #define BENCH_AGGREGATES_N 10000
+#define BENCH_AGGREGATE "(i * 7919 % 10000)::text" /* of message number i: each of BENCH_AGGREGATES_N, in no order */
 #define BENCH_PAYLOAD_BYTES 300
 #define BENCH_LANES_N 16
 #define BENCH_DIR "build"
