@@ -163,12 +163,9 @@ static void help_and_version_come_first(void **state) {
     const char *line;
     enum cfg_command command, help_for;
   } cases[] = {
-      {"--help", CFG_HELP, CFG_HELP},
-      {"-h", CFG_HELP, CFG_HELP},
-      {"help", CFG_HELP, CFG_HELP},
-      {"--version", CFG_VERSION, CFG_HELP},
-      {"run --help", CFG_HELP, CFG_RUN},
-      {"run --lanes nonsense -h", CFG_HELP, CFG_RUN},
+      {"--help", CFG_HELP, CFG_HELP},    {"-h", CFG_HELP, CFG_HELP},
+      {"help", CFG_HELP, CFG_HELP},      {"--version", CFG_VERSION, CFG_HELP},
+      {"run --help", CFG_HELP, CFG_RUN}, {"run --lanes nonsense -h", CFG_HELP, CFG_RUN},
       {"init -h", CFG_HELP, CFG_INIT},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
