@@ -35,8 +35,10 @@ struct scene {
   char url[64];
 };
 
+/* One publisher: a second one, without a lane, might connect only now, and its answer be taken for the writer's. */
 static struct relay *start_relay(const struct scene *scene) {
-  return relay_start(stack, ARGS("run", "--redis", scene->url, "--lanes", "1", "--redis-timeout", "30s"));
+  return relay_start(stack,
+                     ARGS("run", "--redis", scene->url, "--lanes", "1", "--publishers", "1", "--redis-timeout", "30s"));
 }
 
 /* Whether the alert thread has looked at Redis since CONFIG RESETSTAT; the next time is a minute later, and nobody else uses the proxy then. */
