@@ -33,12 +33,10 @@ static int64_t time_us(const PGresult *result, int row, enum batch_column column
   return unix_us(pg_get_int64(result, row, (int)column));
 }
 
-static int64_t texts_bytes(const PGresult *result, int row) {
-  static const enum batch_column texts[] = {COL_MESSAGE_ID, COL_AGGREGATE_TYPE, COL_AGGREGATE_ID, COL_EVENT_TYPE,
-                                            COL_PAYLOAD};
-  int64_t bytes = PQnfields(result) > COL_HEADERS ? PQgetlength(result, row, COL_HEADERS) : 0;
-  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-    bytes += PQgetlength(result, row, (int)texts[i]);
+static int64_t texts_bytes(const struct batch *batch, int row) {
+  int64_t bytes = batch_has_headers(batch) ? PQgetlength(batch->result, row, COL_HEADERS) : 0;
+  for (int column = COL_MESSAGE_ID; column <= COL_PAYLOAD; column++) {
+    bytes += PQgetlength(batch->result, row, column);
   }
   return bytes;
 }
@@ -48,10 +46,11 @@ static int growth_of(const PGresult *result, int row) {
   return stored > 0 ? PQgetlength(result, row, COL_PAYLOAD) / stored + 1 : 0;
 }
 
-static struct msg read_msg(const PGresult *result, int row, int lanes_n) {
+static struct msg read_msg(const struct batch *batch, int row, int lanes_n) {
+  const PGresult *result = batch->result;
   struct msg msg = {.id = pg_get_int64(result, row, COL_ID),
                     .key = pg_get_int64(result, row, COL_AGGREGATE_KEY),
-                    .bytes = texts_bytes(result, row),
+                    .bytes = texts_bytes(batch, row),
                     .row = row,
                     .lane = batch_lane_of(pg_get_int64(result, row, COL_LANE_HASH), lanes_n),
                     .leaf = (uint32_t)pg_get_int32(result, row, COL_LEAF),
@@ -69,7 +68,7 @@ static struct msg read_msg(const PGresult *result, int row, int lanes_n) {
 static int read_rows(struct batch *batch, int lanes_n, struct msg *rows, int *counts, struct err *err) {
   int64_t last_id = INT64_MIN;
   for (int row = 0; row < batch->n; row++) {
-    rows[row] = read_msg(batch->result, row, lanes_n);
+    rows[row] = read_msg(batch, row, lanes_n);
     if (rows[row].id < last_id) {
       return err_set(err, ERR_BUG, "claim_order", "the claim returned id %lld after %lld", (long long)rows[row].id,
                      (long long)last_id);

@@ -166,14 +166,14 @@ static int check_conninfo(const char *conninfo, struct err *err) {
   PQconninfoOption *options = NULL;
   int rc = 0;
   bool is_meant_as_uri = strncmp(conninfo, "postgres:", 9) == 0 || strncmp(conninfo, "postgresql:", 11) == 0;
-  bool is_string = strchr(conninfo, '=') != NULL || strstr(conninfo, "://") != NULL;
-  if (is_meant_as_uri && strstr(conninfo, "://") == NULL) {
+  bool is_uri = strstr(conninfo, "://") != NULL;
+  if (is_meant_as_uri && !is_uri) {
     return err_set(
         err, ERR_FATAL, "conninfo",
         "--database begins like a URI, but without \"//\" libpq takes it for something else; write for example "
         "postgresql://relay@db/app");
   }
-  if (!is_string) {
+  if (!is_uri && strchr(conninfo, '=') == NULL) {
     return 0; /* a database's name, or nothing */
   }
   options = PQconninfoParse(conninfo, &message);

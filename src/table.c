@@ -330,7 +330,7 @@ int table_load(struct pg *pg, const struct cfg *cfg, const struct stop *stop, st
       {.kind = PG_QUERY, .sql = embed_layout_leaves_sql, .params_n = 1, .values = values},
   };
   *out = NULL;
-  struct schema_name name;
+  struct schema_name name; /* PostgreSQL takes the whole name below; what it takes for one is told more plainly here */
   if (schema_parse_name(cfg->table, &name, err) != 0) {
     return -1;
   }

@@ -52,11 +52,11 @@ enum outcome {
 struct msg {
   int64_t id;
   int64_t key; /* COL_AGGREGATE_KEY */
-  int64_t
-      created_us; /* COL_CREATED_AT, microseconds since 1970 UTC; INT64_MAX / INT64_MIN for infinity (and years above 294246) / -infinity */
-  int64_t bytes;  /* of its texts, the headers too */
-  char *error;    /* OUTCOME_FAILED: owned, a sentence; else NULL */
-  int row;        /* in the result */
+  /* COL_CREATED_AT, microseconds since 1970 UTC; INT64_MAX / INT64_MIN for infinity (and years above 294246) / -infinity */
+  int64_t created_us;
+  int64_t bytes; /* of its texts, the headers too */
+  char *error;   /* OUTCOME_FAILED: owned, a sentence; else NULL */
+  int row;       /* in the result */
   int lane;
   uint32_t leaf; /* COL_LEAF */
   enum outcome outcome;

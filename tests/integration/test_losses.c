@@ -127,12 +127,8 @@ static void test_journal_deleted_when_a_reply_is_lost(void **state) {
   for (int i = 0; !lose_reply(&scene); i++) {
     REQUIRE(i < 10, "the writer's reply is never the one that is lost");
     proxy_set_mode(scene.proxy, PROXY_PASS);
-    relay_stop(scene.relay);
-    rds_run(scene.redis, "FLUSHALL");
-    db_exec(scene.conn, "DROP TABLE " TABLE);
-    proxy_stop(scene.proxy);
-    redisFree(scene.redis);
-    PQfinish(scene.conn);
+    end(&scene);
+    stack_reset(stack);
     scene = begin();
   }
   delete_journal(&scene);
