@@ -416,7 +416,8 @@ static int64_t next_deadline_us(const struct coordinator *c) {
   }
   if (c->phase == PHASE_RUN && c->active_n > 0) {
     int64_t due_us = held_back_next_due_us(c->held_back);
-    due_us = due_us == INT64_MAX || due_us > c->sweep_allowed_us ? due_us : c->sweep_allowed_us;
+    int64_t allowed_us = batches_sweep_allowed_us(c);
+    due_us = due_us > allowed_us ? due_us : allowed_us;
     at_us = earliest(at_us, earliest(due_us, c->dead_check_us));
     /* With every claimer's batch at a Redis that hangs there is nothing to poll with, and polling is long due. */
     if (c->is_caught_up && c->claiming < 0 && batches_free_seat(c) >= 0) {

@@ -138,6 +138,8 @@ struct coordinator {
 /* coordinator_batches.c */
 /* The claimer that could claim now; -1: none, and what frees one is an event. */
 int batches_free_seat(const struct coordinator *c);
+/* When a sweep may begin at the earliest; INT64_MAX while the one under way has not been answered: what frees it is an event. */
+int64_t batches_sweep_allowed_us(const struct coordinator *c);
 void batches_begin_sweep(struct coordinator *c, int64_t now_us);
 void batches_claim(struct coordinator *c, int64_t now_us);
 void batches_on_claimer(struct coordinator *c, int index, enum claimer_event event, int64_t now_us);

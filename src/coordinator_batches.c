@@ -176,6 +176,11 @@ static void plan_poll(struct coordinator *c, int64_t now_us) {
   }
 }
 
+int64_t batches_sweep_allowed_us(const struct coordinator *c) {
+  bool is_unanswered = c->sweep_started_us != 0 && c->sweep_spent_us < 0;
+  return is_unanswered ? INT64_MAX : c->sweep_allowed_us;
+}
+
 void batches_begin_sweep(struct coordinator *c, int64_t now_us) {
   c->sweep_before_us = c->sweep_cost_us;
   c->sweep_started_us = now_us;
@@ -466,7 +471,8 @@ void batches_act(struct coordinator *c, int64_t now_us) {
     }
   }
   if (c->phase == PHASE_RUN) {
-    bool is_due = held_back_next_due_us(c->held_back) <= now_us && now_us >= c->sweep_allowed_us;
+    bool is_allowed = now_us >= batches_sweep_allowed_us(c);
+    bool is_due = held_back_next_due_us(c->held_back) <= now_us;
     /* Who is woken again and again never comes to a poll. */
     bool is_sweep_due = (!c->is_caught_up || lease_is_listening(c->lease)) && now_us >= c->sweep_due_us;
     if (now_us >= c->dead_check_us) {
@@ -474,7 +480,7 @@ void batches_act(struct coordinator *c, int64_t now_us) {
       c->is_dead_known = false;
       coordinator_want_drain(c);
     }
-    if (is_due || is_sweep_due) {
+    if (is_allowed && (is_due || is_sweep_due)) {
       coordinator_want_drain(c);
     }
   }

@@ -8,6 +8,7 @@
 #include "check.h"
 #include "db.h"
 #include "harness.h"
+#include "proxy.h"
 #include "rds.h"
 #include "table.h"
 #include "wait.h"
@@ -193,12 +194,59 @@ static void test_ten_attempts_and_the_reason_is_kept(void **state) {
   PQfinish(conn);
 }
 
+static double sweeps_of(struct relay *relay) {
+  double sweeps_n = 0;
+  const json_t *lines = relay_lines(relay);
+  for (size_t i = 0; i < json_array_size(lines); i++) {
+    const json_t *value = json_object_get(json_array_get(lines, i), "sweeps");
+    sweeps_n += value != NULL ? json_number_value(value) : 0;
+  }
+  return sweeps_n;
+}
+
+/* Of hundreds of refused aggregates one is due at any moment.  Looking for it from the start of the order may take a tenth of the time and no more: while
+ * PostgreSQL's answer is under way, the next retry that falls due begins nothing. */
+static void test_due_retries_do_not_sweep_all_the_time(void **state) {
+  enum { AGGREGATES_N = 500, DELAY_MS = 50, OBSERVED_MS = 10000 };
+  PGconn *conn = db_open(stack->conninfo);
+  redisContext *redis = rds_open(stack->redis_url);
+  char delayed[STACK_URL_BYTES];
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  rds_run(redis, "SET outbox:{0} poison");
+  db_exec(conn,
+          "INSERT INTO " TABLE " (message_id, aggregate_type, aggregate_id, event_type, payload) "
+          "SELECT gen_random_uuid(), 'order', i::text, 'x', '{}' FROM generate_series(1, %d) i",
+          AGGREGATES_N);
+  int64_t started_ms = wait_now_ms();
+  struct proxy *proxy = proxy_start(stack->pg_port.number);
+  proxy_set_delay(proxy, DELAY_MS);
+  (void)snprintf(delayed, sizeof delayed, "host=127.0.0.1 port=%d user=" STACK_PG_USER " dbname=" STACK_DATABASE,
+                 proxy_port(proxy));
+  struct relay *relay = relay_start(stack, ARGS("run", "--database", delayed, "--lanes", "1", "--batch", "50",
+                                                "--no-cleanup", "--stats-every", "500ms"));
+  wait_sql_int(conn, AGGREGATES_N, DRAIN_MS, "SELECT count(*) FROM " TABLE " WHERE attempts > 0");
+  wait_out(OBSERVED_MS);
+  relay_stop(relay);
+  double ms = (double)(wait_now_ms() - started_ms);
+  double sweeps_n = sweeps_of(relay);
+  /* A claim there and back takes two delays, so ten times that lies between two sweeps; some more are let pass: the first ones, whose cost is
+   * believed step by step, and those for which the relay does not wait (its start, its end). */
+  double most_n = ms / (10 * 2 * DELAY_MS) + 10;
+  REQUIRE(sweeps_n > 3, "the retries do not come");
+  REQUIRE(sweeps_n <= most_n, "%.0f sweeps in %.0f ms, %.0f at most", sweeps_n, ms, most_n);
+  proxy_stop(proxy);
+  redisFree(redis);
+  PQfinish(conn);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_ten_attempts_and_the_reason_is_kept),
       HARNESS_TEST(test_skip_lets_later_messages_flow),
       HARNESS_TEST(test_block_keeps_the_aggregate_stopped),
       HARNESS_TEST(test_one_poison_aggregate_among_streams_of_their_own),
+      HARNESS_TEST(test_due_retries_do_not_sweep_all_the_time),
   };
   return HARNESS_RUN(tests, &stack, NULL);
 }
