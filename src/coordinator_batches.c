@@ -157,7 +157,7 @@ void batches_claim(struct coordinator *c, int64_t now_us) {
     }
     /* A poll looks from the start of the order again, for what committed late: with nothing in flight, as every sweep.  A claim that was woken for
      * goes on from the horizon. */
-    if (horizon_cursor(c->horizon) != INT64_MIN && now_us >= c->sweep_allowed_us && batches_are_none_open(c)) {
+    if (horizon_cursor(c->horizon) != INT64_MIN && now_us >= batches_sweep_allowed_us(c) && batches_are_none_open(c)) {
       coordinator_want_drain(c);
       return;
     }

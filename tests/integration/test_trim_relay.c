@@ -32,19 +32,6 @@ static long long length_n(redisContext *redis) {
   return n;
 }
 
-/* Sum of a field over all lines of an event so far. */
-static json_int_t sum_of(struct relay *relay, const char *event, const char *field) {
-  const json_t *lines = relay_lines(relay);
-  json_int_t sum = 0;
-  for (size_t i = 0; i < json_array_size(lines); i++) {
-    const json_t *line = json_array_get(lines, i);
-    if (strcmp(json_string_value(json_object_get(line, "event")), event) == 0) {
-      sum += json_integer_value(json_object_get(line, field));
-    }
-  }
-  return sum;
-}
-
 /* One consumer of a group over all lanes, which leaves some of what it gets for later. */
 struct consumer {
   const char *group;
@@ -177,12 +164,12 @@ static void test_maxlen_warns_of_what_is_unread(void **state) {
   wait_no_pending(conn, TABLE, 10, DRAIN_MS);
   WAIT_FOR(DRAIN_MS, length_n(redis) == 100LL * LANES_N, "%lld entries", length_n(redis));
   /* And the trimmer has been told of it, as the stats line shows: it does not wait for an answer when it is to end. */
-  json_int_t removed_n = 4000 - 100 * LANES_N;
-  WAIT_FOR(DRAIN_MS, sum_of(relay, "stats", "trimmed") == removed_n, "%lld counted",
-           (long long)sum_of(relay, "stats", "trimmed"));
+  int64_t removed_n = 4000 - 100 * LANES_N;
+  WAIT_FOR(DRAIN_MS, relay_sum(relay, "stats", "trimmed") == removed_n, "%lld counted",
+           (long long)relay_sum(relay, "stats", "trimmed"));
   relay_stop(relay);
   /* The first line as soon as there is something to say, the last one when the relay ends: together they tell of all. */
-  json_int_t entries_n = sum_of(relay, "trim_unread", "entries");
+  int64_t entries_n = relay_sum(relay, "trim_unread", "entries");
   REQUIRE(entries_n == removed_n, "%lld entries told of", (long long)entries_n);
   redisFree(redis);
   PQfinish(conn);

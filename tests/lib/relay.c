@@ -313,6 +313,18 @@ const json_t *relay_lines(struct relay *relay) {
   return relay->lines;
 }
 
+int64_t relay_sum(struct relay *relay, const char *event, const char *field) {
+  const json_t *lines = relay_lines(relay);
+  int64_t sum = 0;
+  for (size_t i = 0; i < json_array_size(lines); i++) {
+    const json_t *line = json_array_get(lines, i);
+    if (strcmp(json_string_value(json_object_get(line, "event")), event) == 0) {
+      sum += json_integer_value(json_object_get(line, field));
+    }
+  }
+  return sum;
+}
+
 char *relay_text(struct relay *relay) {
   return read_whole(relay->log_path, 0);
 }

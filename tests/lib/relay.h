@@ -65,6 +65,9 @@ int relay_count(struct relay *relay, const char *event);
 /* All lines so far, a JSON array; borrowed. */
 const json_t *relay_lines(struct relay *relay);
 
+/* Sum of an integer field over all lines of an event so far; a line without it counts 0. */
+int64_t relay_sum(struct relay *relay, const char *event, const char *field);
+
 /* All of standard error (and output) as text so far; caller frees. */
 char *relay_text(struct relay *relay);
 char *relay_stdout(struct relay *relay);
