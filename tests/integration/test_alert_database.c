@@ -292,7 +292,8 @@ static void test_only_checks_count(void **state) {
   PGconn *owner = own_lanes();
   table_fill(conn, TABLE_PLAIN, TABLE, 50000, 1000, 20);
   unlock_lane(owner, 7); /* within its grace: a look every 0.1 to 5 s */
-  struct relay *watch = start_watch(ARGS("run", "--stale-check-every", "1h", "--stale-after", "5s"));
+  /* Stale by then: the look that finds the lane without an owner, at least 3 s after the start, is the last one for an hour. */
+  struct relay *watch = start_watch(ARGS("run", "--stale-check-every", "1h", "--stale-after", "3s"));
   (void)wait_line(watch, "lane_without_owner", "error");
   /* Once at the start, and once for the line. */
   const json_t *line = wait_line(watch, "outbox_stale", "critical");
