@@ -39,31 +39,54 @@ static void settings_of_redis(void **state) {
   PQfinish(conn);
 }
 
-/* Another Redis for a while, with these settings; its URL. */
+/* Another Redis for a while, with these settings; its URL.  A server of a cluster listens on a second port, by itself on the first plus 10,000,
+ * which somebody else may have. */
 static struct port other_port = PORT_INIT;
+static struct port other_bus_port = PORT_INIT;
 static struct proc other_redis;
 static char other_url[64];
 
 static void start_other(const char *setting, const char *value) {
   char port[16];
+  char bus_port[16];
   char dir[STACK_PATH_BYTES + 32];
+  char log[sizeof dir + 16];
   port_take(&other_port);
+  port_take(&other_bus_port);
   (void)snprintf(port, sizeof port, "%d", other_port.number);
+  (void)snprintf(bus_port, sizeof bus_port, "%d", other_bus_port.number);
   (void)snprintf(dir, sizeof dir, "%s/other-%d", stack->dir, other_port.number);
   (void)snprintf(other_url, sizeof other_url, "redis://127.0.0.1:%d", other_port.number);
+  (void)snprintf(log, sizeof log, "%s/redis.log", dir);
   REQUIRE(mkdir(dir, 0700) == 0, "cannot make %s", dir);
-  const char *const argv[] = {
-      stack_redis_server(), "--port", port,    "--dir", dir, "--save", "", "--appendonly", "yes",
-      "--appendfsync",      "always", setting, value,   NULL};
-  proc_start(&other_redis, &(struct proc_spec){.name = "redis-server", .argv = argv});
+  const char *const argv[] = {stack_redis_server(),
+                              "--port",
+                              port,
+                              "--cluster-port",
+                              bus_port,
+                              "--dir",
+                              dir,
+                              "--save",
+                              "",
+                              "--appendonly",
+                              "yes",
+                              "--appendfsync",
+                              "always",
+                              setting,
+                              value,
+                              NULL};
+  proc_start(&other_redis, &(struct proc_spec){.name = "redis-server", .argv = argv, .stdout_path = log});
   redisContext *redis = NULL;
-  WAIT_FOR(30000, (redis = rds_try_open(other_url)) != NULL, "the other Redis does not come up");
+  WAIT_FOR(30000, !proc_is_running(&other_redis) || (redis = rds_try_open(other_url)) != NULL,
+           "the other Redis does not come up");
+  REQUIRE(redis != NULL, "the other Redis does not come up: %s", proc_output(log));
   redisFree(redis);
 }
 
 static void stop_other(void) {
   proc_stop(&other_redis);
   port_release(&other_port);
+  port_release(&other_bus_port);
 }
 
 static bool info_says(redisContext *redis, const char *section, const char *what) {
