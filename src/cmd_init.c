@@ -62,25 +62,45 @@ static void tell_name(const char *verb, const char *what, const struct schema_na
 
 /* -------------------------------------------------------------------------------------------------- statements */
 
-/* The table itself, with what makes it complete but for its partitions. */
-static int add_table(struct schema_script *script, const struct schema_name *name, bool is_plain, bool is_printed,
+static const char *payload_type_name(enum cfg_payload type) {
+  switch (type) {
+  case CFG_PAYLOAD_JSON:
+    return "json";
+  case CFG_PAYLOAD_TEXT:
+    return "text";
+  case CFG_PAYLOAD_JSONB:
+    break;
+  }
+  return "jsonb";
+}
+
+/* The table itself, with what makes it complete but for its partitions.  has_lz4: the server can compress with it. */
+static int add_table(struct schema_script *script, const struct schema_name *name, const struct cfg *cfg, bool has_lz4,
                      struct err *err) {
   char table[SCHEMA_FULL_NAME_BYTES];
   char index[SCHEMA_FULL_NAME_BYTES];
+  char payload[32];
   char *settings = NULL;
   int rc = -1;
+  (void)snprintf(payload, sizeof payload, "%s%s", payload_type_name(cfg->payload_type),
+                 has_lz4 ? " COMPRESSION lz4" : "");
   schema_quote_name(name, table);
   init_index_name(name, index);
   if (schema_settings(&settings, err) != 0) {
     return -1;
   }
-  const struct sql_var vars[] = {{"table", table}, {"settings", settings}, {"identity", "FULL"},
-                                 {"only", ""},     {"name", index},        {"how", is_printed ? " IF NOT EXISTS" : ""},
+  const struct sql_var vars[] = {{"table", table},
+                                 {"payload", payload},
+                                 {"settings", settings},
+                                 {"identity", "FULL"},
+                                 {"only", ""},
+                                 {"name", index},
+                                 {"how", cfg->is_init_print ? " IF NOT EXISTS" : ""},
                                  {NULL, NULL}};
-  if (schema_script_add(script, is_plain ? embed_init_plain_sql : embed_init_table_sql, vars, err) != 0) {
+  if (schema_script_add(script, cfg->is_init_plain ? embed_init_plain_sql : embed_init_table_sql, vars, err) != 0) {
     goto out;
   }
-  if (!is_plain && schema_script_add(script, embed_init_replica_identity_sql, vars, err) != 0) {
+  if (!cfg->is_init_plain && schema_script_add(script, embed_init_replica_identity_sql, vars, err) != 0) {
     goto out;
   }
   rc = schema_script_add(script, embed_init_index_sql, vars, err);
@@ -168,8 +188,9 @@ static int print_sql(const struct init *init, struct err *err) {
   struct schema_script script = {0};
   (void)printf("-- outboxd init --print: for psql -v ON_ERROR_STOP=1, or for a migration; may be run again.\n"
                "-- A tool that opens the transaction itself does without BEGIN and COMMIT.\n"
+               "-- COMPRESSION lz4: leave it out where PostgreSQL was built without lz4.\n"
                "BEGIN;\nSET LOCAL lock_timeout = '1s';\n");
-  int rc = print_script(&script, add_table(&script, &init->given, init->cfg->is_init_plain, true, err));
+  int rc = print_script(&script, add_table(&script, &init->given, init->cfg, true, err));
   if (rc == 0 && !init->cfg->is_init_plain) {
     rc = print_partitions(init, err);
   }
@@ -177,7 +198,8 @@ static int print_sql(const struct init *init, struct err *err) {
     rc = print_script(&script, add_processed(&script, &init->given, "uuid", err));
   }
   if (rc == 0) {
-    rc = print_script(&script, init_add_functions(&script, &init->given, err));
+    rc = print_script(&script,
+                      init_add_functions(&script, &init->given, payload_type_name(init->cfg->payload_type), err));
   }
   if (rc == 0 && init->cfg->is_init_notify) {
     rc = print_script(&script, init_add_notify(&script, &init->given, err));
@@ -248,14 +270,29 @@ static const char *kind_name(char kind) {
   }
 }
 
+static int find_lz4(struct init *init, bool *has_lz4, struct err *err) {
+  const struct pg_step step = {.kind = PG_QUERY, .sql = embed_init_compression_sql};
+  if (pg_call(init->pg, &step, 1, INIT_SESSION_MS, NULL, err) != 0) {
+    return err_wrap(err, "cannot read what the server can compress with");
+  }
+  PGresult *found = pg_take_result(init->pg, 0);
+  *has_lz4 = PQgetvalue(found, 0, 0)[0] == 't';
+  PQclear(found);
+  return 0;
+}
+
 static int create_table(struct init *init, struct err *err) {
   struct schema_script script = {0};
   struct schema_name index;
   char shown[SCHEMA_FULL_NAME_BYTES];
+  bool has_lz4 = false;
   int rc = check_length(&init->given, err);
   schema_show_name(&init->given, shown);
   if (rc == 0) {
-    rc = add_table(&script, &init->given, init->cfg->is_init_plain, false, err);
+    rc = find_lz4(init, &has_lz4, err);
+  }
+  if (rc == 0) {
+    rc = add_table(&script, &init->given, init->cfg, has_lz4, err);
   }
   if (rc == 0) {
     rc = schema_script_run(&script, init->pg, NULL, err);
@@ -297,6 +334,9 @@ static int check_table(struct init *init, struct err *err) {
     more = "plain; docs/schema.md says how to change to the partitioned form";
   }
   init_tell("found", "table", shown, more);
+  if (init->cfg->payload_type != CFG_PAYLOAD_JSONB) {
+    (void)printf("note: --payload-type changes nothing about a table that exists\n");
+  }
   return 0;
 }
 

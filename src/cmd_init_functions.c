@@ -209,12 +209,16 @@ out:
   return rc;
 }
 
-int init_add_functions(struct schema_script *script, const struct schema_name *table, struct err *err) {
+int init_add_functions(struct schema_script *script, const struct schema_name *table, const char *payload_type,
+                       struct err *err) {
   struct parts parts = parts_of(table);
   bool is_later = table->schema[0] == '\0';
   int rc = 0;
   if (is_later) {
     (void)snprintf(parts.table.schema, sizeof parts.table.schema, LATER);
+  }
+  if (strcmp(payload_type, "jsonb") != 0) {
+    (void)snprintf(parts.payload_value, sizeof parts.payload_value, "payload::%s", payload_type);
   }
   for (int kind = 0; kind < FUNCTIONS_N && rc == 0; kind++) {
     struct text text;

@@ -40,8 +40,9 @@ void init_index_name(const struct schema_name *table, char out[SCHEMA_FULL_NAME_
 /* Adds the pending index where an existing table has none. */
 must_check int init_ensure_index(struct init *init, struct err *err);
 
-/* Adds the statements that make outbox_record and its companions beside the table; their names always carry its schema. */
-must_check int init_add_functions(struct schema_script *script, const struct schema_name *table, struct err *err);
+/* Adds the statements that make outbox_record and its companions beside a table whose payload is of this type; their names always carry its schema. */
+must_check int init_add_functions(struct schema_script *script, const struct schema_name *table,
+                                  const char *payload_type, struct err *err);
 /* The same in the database, as the table's columns ask for it; says what it did.  What is there and is not ours stays, with a note. */
 must_check int init_ensure_functions(struct init *init, struct err *err);
 

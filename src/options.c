@@ -30,17 +30,20 @@
 
 static const char *const on_dead_choices[] = {"skip", "block", NULL};
 static const char *const format_choices[] = {"fields", "cloudevents", NULL};
+static const char *const payload_choices[] = {"jsonb", "json", "text", NULL};
 static const char *const log_level_choices[] = {"debug", "info", "warning", "error", "critical", NULL};
 static const char *const log_format_choices[] = {"json", "text", NULL};
 
 /* What set_value relies on. */
 static_assert(sizeof(enum cfg_on_dead) == sizeof(unsigned), "enum cfg_on_dead");
 static_assert(sizeof(enum cfg_format) == sizeof(unsigned), "enum cfg_format");
+static_assert(sizeof(enum cfg_payload) == sizeof(unsigned), "enum cfg_payload");
 static_assert(sizeof(enum log_level) == sizeof(unsigned), "enum log_level");
 static_assert(sizeof(enum log_format) == sizeof(unsigned), "enum log_format");
 static_assert(LOG_DEBUG == 0 && LOG_CRITICAL == 4 && LOG_JSON == 0 && LOG_TEXT == 1, "order of the choices");
 static_assert(CFG_ON_DEAD_SKIP == 0 && CFG_ON_DEAD_BLOCK == 1, "order of the choices");
 static_assert(CFG_FORMAT_FIELDS == 0 && CFG_FORMAT_CLOUDEVENTS == 1, "order of the choices");
+static_assert(CFG_PAYLOAD_JSONB == 0 && CFG_PAYLOAD_JSON == 1 && CFG_PAYLOAD_TEXT == 2, "order of the choices");
 
 /* The offset of a field, which must have the type the row stores. */
 #define AT(type_, member_) (offsetof(struct cfg, member_) + 0 * sizeof(&((struct cfg *)0)->member_ == (type_ *)0))
@@ -139,6 +142,9 @@ static const struct option_row table[] = {
         "streams expire, read or not, when nothing was added for so long; for templates with %t, %i or %e; 0 is never"),
     FLAG("until-empty", is_until_empty, RUN, "exit with 0 when nothing is pending, dead messages aside"),
     FLAG("plain", is_init_plain, INIT, "make the plain table instead of the partitioned one"),
+    CHOICE("payload-type", "jsonb|json|text", "jsonb", payload_choices, enum cfg_payload, payload_type, INIT,
+           "type of the new table's column payload; json and text keep what was written byte for byte and are read "
+           "several times as fast"),
     FLAG("notify", is_init_notify, INIT,
          "add a trigger that wakes the relays as soon as rows are committed; see docs/schema.md for what it costs "
          "writers"),

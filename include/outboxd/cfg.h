@@ -26,6 +26,7 @@ enum cfg_command {
 };
 enum cfg_on_dead { CFG_ON_DEAD_SKIP, CFG_ON_DEAD_BLOCK };
 enum cfg_format { CFG_FORMAT_FIELDS, CFG_FORMAT_CLOUDEVENTS };
+enum cfg_payload { CFG_PAYLOAD_JSONB, CFG_PAYLOAD_JSON, CFG_PAYLOAD_TEXT };
 
 struct cfg {
   enum cfg_command command;
@@ -72,9 +73,10 @@ struct cfg {
   enum log_level log_level;
   enum log_format log_format;
 
-  bool is_init_plain;  /* init: the plain table instead of the partitioned one */
-  bool is_init_notify; /* init: the trigger that wakes the relays */
-  bool is_init_print;  /* init: print the SQL, do nothing */
+  bool is_init_plain;            /* init: the plain table instead of the partitioned one */
+  bool is_init_notify;           /* init: the trigger that wakes the relays */
+  bool is_init_print;            /* init: print the SQL, do nothing */
+  enum cfg_payload payload_type; /* init: type of column payload of a new table */
 
   struct option_list ids; /* dead, retry, discard, replay: which messages; see outboxd/selector.h */
   struct option_list aggregates;

@@ -126,9 +126,14 @@ static void add_views(struct bench *bench) {
 }
 
 void bench_table_partitioned(struct bench *bench) {
+  bench_table_partitioned_of(bench, "jsonb");
+}
+
+void bench_table_partitioned_of(struct bench *bench, const char *payload_type) {
   drop_table(bench);
   /* Yesterday's, today's, and 18 ahead. */
-  struct relay *init = relay_start(bench->stack, ARGS("init", "--partitions-ahead", "18d"));
+  struct relay *init =
+      relay_start(bench->stack, ARGS("init", "--partitions-ahead", "18d", "--payload-type", payload_type));
   int status = relay_wait(init, 60000);
   REQUIRE(status == 0, "outboxd init ended with %d", status);
   relay_forget(&init);

@@ -61,6 +61,7 @@ double bench_median(double *v, int n);
 
 /* The table anew, empty: of 20 partitions as outboxd init makes them, or the plain one as an application's migration would. */
 void bench_table_partitioned(struct bench *bench);
+void bench_table_partitioned_of(struct bench *bench, const char *payload_type); /* of init's --payload-type */
 void bench_table_plain(struct bench *bench);
 /* Empties table and Redis, and writes a checkpoint, so that none falls into what is measured next. */
 void bench_clear(struct bench *bench);

@@ -134,28 +134,55 @@ void bench_two_processes(struct bench *bench) {
   figure_how(figure, "%.0f/s over %.0f/s", two, one);
 }
 
-void bench_real_events(struct bench *bench) {
-  const char *path = table_real_path();
-  int64_t first_id;
+/* What a round of real events has found; bytes are those of payloads. */
+struct real_events {
+  double messages_rate;
+  double bytes_rate;
+  double limit_bytes_rate;
+};
 
-  bench_table_partitioned(bench);
+static void real_events_round(struct bench *bench, const char *payload_type, struct real_events *out) {
+  const char *path = table_real_path();
+  char name[64];
+
+  bench_table_partitioned_of(bench, payload_type);
   bench_clear(bench);
-  first_id = bench_last_id(bench);
+  int64_t first_id = bench_last_id(bench);
   int64_t bytes = (int64_t)((double)REAL_BYTES * bench->scale);
   if (path != NULL) {
     table_fill_real(bench->conn, BENCH_TABLE, path, bytes > 6500000 ? (int)(bytes / 3250000) : 2);
   } else {
     bench_fill(bench, &(struct fill){.messages_n = bytes / MADE_UP_BYTES, .payload_bytes = MADE_UP_BYTES});
   }
-  struct drain drain = bench_drain(bench, &(struct drain_spec){.name = "events of 7.7 KB", .first_id = first_id});
+  (void)snprintf(name, sizeof name, "events of 7.7 KB, %s", payload_type);
+  struct drain drain = bench_drain(bench, &(struct drain_spec){.name = name, .first_id = first_id});
   double payload_bytes = (double)db_int(bench->conn, "SELECT avg(length(payload::text))::bigint FROM " BENCH_TABLE);
   struct redis_limit limit = baseline_redis(bench);
-  double rate_bytes = drain.rate * payload_bytes;
-  struct figure *figure = figures_add(&bench->figures, "real_events", rate_bytes / limit.payload_bytes, "", 0.5, false);
-  figure_label(figure, "MB/s with %s over the Redis limit's",
-               path != NULL ? "real events (median 7.7 KB)" : "made-up payloads of 7.7 KB (no real events here)");
-  figure_how(figure, "%.0f MB/s (%.0f messages/s) over %.0f MB/s", rate_bytes / 1e6, drain.rate,
-             limit.payload_bytes / 1e6);
+  *out = (struct real_events){drain.rate, drain.rate * payload_bytes, limit.payload_bytes};
+}
+
+void bench_real_events(struct bench *bench) {
+  static const char *const types[] = {"jsonb", "json"};
+  static const char *const names[] = {"real_events", "real_events_json"};
+  struct real_events rounds[2][2];
+
+  for (int round = 0; round < 2; round++) {
+    for (int type = 0; type < 2; type++) {
+      real_events_round(bench, types[type], &rounds[type][round]);
+    }
+  }
+  for (int type = 0; type < 2; type++) {
+    const struct real_events *r = rounds[type];
+    double rate = mean(r[0].bytes_rate, r[1].bytes_rate);
+    double limit = mean(r[0].limit_bytes_rate, r[1].limit_bytes_rate);
+    struct figure *figure = figures_add(&bench->figures, names[type], rate / limit, "", 0.5, false);
+    figure_label(figure, "MB/s with %s in a column of type %s over the Redis limit's",
+                 table_real_path() != NULL ? "real events (median 7.7 KB)"
+                                           : "made-up payloads of 7.7 KB (no real events here)",
+                 types[type]);
+    figure_how(figure, "%.0f MB/s (%.0f messages/s) over %.0f MB/s", rate / 1e6,
+               mean(r[0].messages_rate, r[1].messages_rate), limit / 1e6);
+  }
 }
 
 void bench_large_payloads(struct bench *bench) {
