@@ -1,4 +1,4 @@
--- The oldest pending message and its age by the database's clock.  $1 --max-attempts, $2 --lanes
+-- The oldest pending message and its age by the database's clock, and the smallest pending id.  $1 --max-attempts, $2 --lanes
 --
 -- "Oldest" is the smallest created_at among the first thousand by id: the pending index gives these however many are pending.  An id is
 -- drawn after its transaction's now() was taken, so the smallest id alone may be younger than its neighbours by a transaction's length, or
@@ -19,7 +19,8 @@ SELECT (extract(epoch FROM clock_timestamp() - f.created_at) * 1000000)::int8 AS
        left(f.event_type, 200),
        f.attempts,
        f.attempts >= $1::int4 AS is_dead,
-       (hashtextextended(coalesce(f.aggregate_id, '') COLLATE "C", 0) % $2::int4 + $2::int4) % $2::int4 AS lane
+       (hashtextextended(coalesce(f.aggregate_id, '') COLLATE "C", 0) % $2::int4 + $2::int4) % $2::int4 AS lane,
+       (SELECT min(id) FROM first)
 FROM first f
 ORDER BY f.created_at, f.id
 LIMIT 1

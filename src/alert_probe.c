@@ -169,11 +169,15 @@ static const PGresult *ask(struct alert_probe *probe, struct alert_view *view, e
   return finish_part(probe, view, part, rc) == 0 ? pg_reply(probe->pg)->results[0] : NULL;
 }
 
-static void look_at_oldest(struct alert_probe *probe, struct alert_view *view) {
+/* Returns the smallest pending id: INT64_MIN when it could not be seen, INT64_MAX when nothing is pending. */
+static int64_t look_at_oldest(struct alert_probe *probe, struct alert_view *view) {
   const char *values[] = {probe->attempts, probe->lanes};
   const PGresult *rows = ask(probe, view, ALERT_PART_OLDEST, probe->oldest, 2, values);
-  if (rows == NULL || PQntuples(rows) == 0) {
-    return;
+  if (rows == NULL) {
+    return INT64_MIN;
+  }
+  if (PQntuples(rows) == 0) {
+    return INT64_MAX;
   }
   view->is_pending = true;
   view->oldest_us = pg_parse_int64(rows, 0, 0);
@@ -184,11 +188,15 @@ static void look_at_oldest(struct alert_probe *probe, struct alert_view *view) {
   view->attempts = (int)pg_parse_int64(rows, 0, 5);
   view->is_dead = PQgetvalue(rows, 0, 6)[0] == 't';
   view->lane = (int)pg_parse_int64(rows, 0, 7);
+  return pg_parse_int64(rows, 0, 8);
 }
 
-static void look_at_counts(struct alert_probe *probe, struct alert_view *view) {
-  const char *values[] = {probe->attempts};
-  const PGresult *rows = ask(probe, view, ALERT_PART_COUNTS, probe->counts, 1, values);
+/* No pending message has a smaller id than first_id. */
+static void look_at_counts(struct alert_probe *probe, struct alert_view *view, int64_t first_id) {
+  char first[NUMBER_BYTES];
+  (void)snprintf(first, sizeof first, "%lld", (long long)first_id);
+  const char *values[] = {probe->attempts, first};
+  const PGresult *rows = ask(probe, view, ALERT_PART_COUNTS, probe->counts, 2, values);
   if (rows == NULL) {
     return;
   }
@@ -285,9 +293,9 @@ static void look_at_transactions(struct alert_probe *probe, struct alert_view *v
 static void look_at_postgres(struct alert_probe *probe, struct alert_view *view, int64_t count_from_us) {
   view->is_postgres_up = connect_postgres(probe, &view->postgres_err) == 0;
   (void)snprintf(view->role, sizeof view->role, "%s", probe->role);
-  look_at_oldest(probe, view);
+  int64_t first_id = look_at_oldest(probe, view);
   if (count_from_us == 0 || view->oldest_us > count_from_us) {
-    look_at_counts(probe, view);
+    look_at_counts(probe, view, first_id);
   }
   look_at_lanes(probe, view);
   if (view->is_postgres_up && probe->is_partitioned && probe->is_by_created_at) {
