@@ -191,7 +191,7 @@ static int64_t look_at_oldest(struct alert_probe *probe, struct alert_view *view
   return pg_parse_int64(rows, 0, 8);
 }
 
-/* No pending message has a smaller id than first_id. */
+/* No pending message had a smaller id than first_id when look_at_oldest asked. */
 static void look_at_counts(struct alert_probe *probe, struct alert_view *view, int64_t first_id) {
   char first[NUMBER_BYTES];
   (void)snprintf(first, sizeof first, "%lld", (long long)first_id);

@@ -433,7 +433,7 @@ static void printed_sql_makes_the_same(void **state) {
   }
 }
 
-/* The type asked for, in the table and its partitions, compressed by lz4 where the server has it; what outbox_record writes is relayed. */
+/* The type asked for, in the table and its partitions, compressed by lz4 where the server has it; outbox_record writes into it. */
 static void makes_the_payload_of_the_type_asked_for(void **state) {
   static const char *const types[] = {"jsonb", "json", "text"};
   (void)state;
