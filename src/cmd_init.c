@@ -62,17 +62,8 @@ static void tell_name(const char *verb, const char *what, const struct schema_na
 
 /* -------------------------------------------------------------------------------------------------- statements */
 
-static const char *payload_type_name(enum cfg_payload type) {
-  switch (type) {
-  case CFG_PAYLOAD_JSON:
-    return "json";
-  case CFG_PAYLOAD_TEXT:
-    return "text";
-  case CFG_PAYLOAD_JSONB:
-    break;
-  }
-  return "jsonb";
-}
+static const char *const payload_types[] = {
+    [CFG_PAYLOAD_JSONB] = "jsonb", [CFG_PAYLOAD_JSON] = "json", [CFG_PAYLOAD_TEXT] = "text"};
 
 /* The table itself, with what makes it complete but for its partitions.  has_lz4: the server can compress with it. */
 static int add_table(struct schema_script *script, const struct schema_name *name, const struct cfg *cfg, bool has_lz4,
@@ -82,8 +73,7 @@ static int add_table(struct schema_script *script, const struct schema_name *nam
   char payload[32];
   char *settings = NULL;
   int rc = -1;
-  (void)snprintf(payload, sizeof payload, "%s%s", payload_type_name(cfg->payload_type),
-                 has_lz4 ? " COMPRESSION lz4" : "");
+  (void)snprintf(payload, sizeof payload, "%s%s", payload_types[cfg->payload_type], has_lz4 ? " COMPRESSION lz4" : "");
   schema_quote_name(name, table);
   init_index_name(name, index);
   if (schema_settings(&settings, err) != 0) {
@@ -198,8 +188,7 @@ static int print_sql(const struct init *init, struct err *err) {
     rc = print_script(&script, add_processed(&script, &init->given, "uuid", err));
   }
   if (rc == 0) {
-    rc = print_script(&script,
-                      init_add_functions(&script, &init->given, payload_type_name(init->cfg->payload_type), err));
+    rc = print_script(&script, init_add_functions(&script, &init->given, payload_types[init->cfg->payload_type], err));
   }
   if (rc == 0 && init->cfg->is_init_notify) {
     rc = print_script(&script, init_add_notify(&script, &init->given, err));
