@@ -184,6 +184,14 @@ bool batch_has_headers(const struct batch *batch) {
   return PQnfields(batch->result) > COL_HEADERS;
 }
 
+bool batch_is_all_published(const struct batch *batch) {
+  int published_n = 0;
+  for (int i = 0; i < batch->n; i++) {
+    published_n += batch->msgs[i].outcome == OUTCOME_PUBLISHED;
+  }
+  return published_n == batch->handed_n;
+}
+
 void batch_set_outcome(struct msg *msg, enum outcome outcome, const char *text) {
   assert(msg->outcome == OUTCOME_NONE);
   msg->outcome = outcome;

@@ -17,22 +17,19 @@ const Oid claim_param_types[CLAIM_PARAMS_MAX] = {[2] = INT4_ARRAY, [3] = INT8_AR
 
 #define FEW_N 64 /* so many ids are compared one by one; of more, PostgreSQL makes a hash table in each partition */
 
-static const char *const claim_names[CLAIM_FORMS_N] = {"claim_0", "claim_1", "claim_2",  "claim_3",
-                                                       "claim_4", "claim_5", "claim_6",  "claim_7",
-                                                       "claim_8", "claim_9", "claim_10", "claim_11"};
-static const char *const simple_names[CLAIM_FORMS_N] = {"simple_0", "simple_1", "simple_2",  "simple_3",
-                                                        "simple_4", "simple_5", "simple_6",  "simple_7",
-                                                        "simple_8", "simple_9", "simple_10", "simple_11"};
+#define NAMES(kind)                                                                                               \
+  {                                                                                                               \
+    kind "_0", kind "_1", kind "_2", kind "_3", kind "_4", kind "_5", kind "_6", kind "_7", kind "_8", kind "_9", \
+        kind "_10", kind "_11"                                                                                    \
+  }
+static const char *const claim_names[CLAIM_KINDS_N][CLAIM_FORMS_N] = {
+    [CLAIM_CAREFUL] = NAMES("careful"), [CLAIM_LOCKING] = NAMES("locking"), [CLAIM_MARKING] = NAMES("marking")};
 static const char *const probe_names[PROBE_FORMS_N] = {"probe_0", "probe_1", "probe_2", "probe_3"};
 
 unsigned claim_form(const struct claim *claim) {
   unsigned of_in_flight = claim->in_flight_n <= FEW_N ? CLAIM_NOT_AMONG_FEW : CLAIM_NOT_AMONG_MANY;
   return (claim->lanes != NULL ? CLAIM_IN_LANES : 0U) | (claim->held_back != NULL ? CLAIM_NOT_HELD_BACK : 0U) |
          (claim->in_flight != NULL ? of_in_flight : 0U);
-}
-
-static const char *claim_name(unsigned form, bool is_simple) {
-  return is_simple ? simple_names[form] : claim_names[form];
 }
 
 static void add_int(struct claim_params *params, int64_t value) {
@@ -70,10 +67,10 @@ static struct pg_step step_of(const char *name, const struct claim_params *param
                           .is_binary_result = true};
 }
 
-struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form, bool is_simple) {
+struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form, enum claim_kind kind) {
   return (struct pg_step){.kind = PG_PREPARE,
-                          .name = claim_name(form, is_simple),
-                          .sql = is_simple ? table->claim_simple[form] : table->claim[form],
+                          .name = claim_names[kind][form],
+                          .sql = table->claim[kind][form],
                           .params_n = CLAIM_PARAMS_MAX,
                           .types = claim_param_types};
 }
@@ -99,7 +96,7 @@ struct pg_step claim_step_claim(const struct claim *claim, struct claim_params *
   add_array(params, claim->xids);
   add_array(params, claim->lows);
   add_array(params, claim->in_flight);
-  return step_of(claim_name(claim_form(claim), claim->is_simple), params);
+  return step_of(claim_names[claim->kind][claim_form(claim)], params);
 }
 
 struct pg_step claim_step_passed(const struct claim *claim, int64_t last_id, struct claim_params *params) {

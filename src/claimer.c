@@ -30,9 +30,10 @@ struct claimer {
   struct batch *batch;
   struct held *held;
   int held_n;
+  struct settle *mark; /* of the batch, until it is settled or given back */
   struct settle *settle;
   struct settle_prepared prepared;
-  bool is_claim_prepared[2][CLAIM_FORMS_N]; /* careful, simple */
+  bool is_claim_prepared[CLAIM_KINDS_N][CLAIM_FORMS_N];
   bool is_probe_prepared[PROBE_FORMS_N];
   bool was_redone;
   struct claim claim;    /* under way: kept for the look at what was passed over */
@@ -60,7 +61,9 @@ static bool is_move_legal(enum claimer_state from, enum claimer_state to) {
   case CLAIMER_LOOKING:
     return to == CLAIMER_OPEN || to == CLAIMER_READY;
   case CLAIMER_OPEN:
-    return to == CLAIMER_TOUCHING || to == CLAIMER_SETTLING || to == CLAIMER_GIVING_BACK;
+    return to == CLAIMER_MARKING || to == CLAIMER_TOUCHING || to == CLAIMER_SETTLING || to == CLAIMER_GIVING_BACK;
+  case CLAIMER_MARKING:
+    return to == CLAIMER_MARKING || to == CLAIMER_OPEN;
   case CLAIMER_TOUCHING:
     return to == CLAIMER_READY || to == CLAIMER_OPEN;
   case CLAIMER_SETTLING:
@@ -99,11 +102,17 @@ fail:
   return -1;
 }
 
+static void drop_settle(struct claimer *claimer) {
+  settle_free(claimer->settle); /* before the mark: it points there */
+  settle_free(claimer->mark);
+  claimer->settle = NULL;
+  claimer->mark = NULL;
+}
+
 void claimer_close(struct claimer *claimer) {
   pg_close(claimer->pg);
   batch_unref(&claimer->batch);
-  settle_free(claimer->settle);
-  claimer->settle = NULL;
+  drop_settle(claimer);
   settle_prepared_clear(&claimer->prepared);
   memset(claimer->is_claim_prepared, 0, sizeof claimer->is_claim_prepared);
   memset(claimer->is_probe_prepared, 0, sizeof claimer->is_probe_prepared);
@@ -243,15 +252,17 @@ static int send_claim(struct claimer *claimer, bool is_again, int64_t now_us, st
   struct claim_params params;
   struct pg_step steps[4];
   int n = 0;
-  bool *is_prepared = &claimer->is_claim_prepared[claim->is_simple][claim_form(claim)];
+  bool *is_prepared = &claimer->is_claim_prepared[claim->kind][claim_form(claim)];
   if (is_again) {
     steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "ROLLBACK"};
   }
+  /* What is marked must be what was read.  First, since preparing takes a snapshot. */
+  const char *begin = claim->kind == CLAIM_MARKING ? "BEGIN ISOLATION LEVEL REPEATABLE READ" : "BEGIN";
+  steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = begin};
   if (!*is_prepared) {
-    steps[n++] = claim_step_prepare_claim(claimer->table, claim_form(claim), claim->is_simple);
+    steps[n++] = claim_step_prepare_claim(claimer->table, claim_form(claim), claim->kind);
     *is_prepared = true; /* if it fails, the session is closed */
   }
-  steps[n++] = (struct pg_step){.kind = PG_QUERY, .sql = "BEGIN"};
   steps[n++] = claim_step_claim(claim, &params);
   set_state(claimer, CLAIMER_CLAIMING);
   return request(claimer, steps, n, now_us, err);
@@ -263,23 +274,33 @@ int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t no
   return send_claim(claimer, false, now_us, err);
 }
 
-static int send_settle(struct claimer *claimer, int64_t now_us, struct err *err) {
+static int send_settle(struct claimer *claimer, struct settle *settle, int64_t now_us, struct err *err) {
   struct pg_step steps[PG_STEPS_MAX];
-  int n = settle_next(claimer->settle, &claimer->prepared, steps, err);
+  int n = settle_next(settle, &claimer->prepared, steps, err);
   if (n < 0) {
     claimer_close(claimer);
     return -1;
   }
-  set_state(claimer, CLAIMER_SETTLING);
+  set_state(claimer, settle == claimer->mark ? CLAIMER_MARKING : CLAIMER_SETTLING);
   return request(claimer, steps, n, now_us, err);
 }
 
-int claimer_settle(struct claimer *claimer, const struct batch *batch, int64_t now_us, struct err *err) {
-  if (settle_new(batch, claimer->table, &claimer->settle, err) != 0) {
+int claimer_mark(struct claimer *claimer, const struct batch *batch, int64_t now_us, struct err *err) {
+  assert(batch->needs_mark);
+  if (settle_new_mark(batch, claimer->table, &claimer->mark, err) != 0) {
     claimer_close(claimer);
     return -1;
   }
-  return send_settle(claimer, now_us, err);
+  return send_settle(claimer, claimer->mark, now_us, err);
+}
+
+int claimer_settle(struct claimer *claimer, const struct batch *batch, int64_t now_us, struct err *err) {
+  assert(batch->needs_mark == (claimer->mark != NULL));
+  if (settle_new(batch, claimer->table, claimer->mark, &claimer->settle, err) != 0) {
+    claimer_close(claimer);
+    return -1;
+  }
+  return send_settle(claimer, claimer->settle, now_us, err);
 }
 
 int claimer_give_back(struct claimer *claimer, int64_t now_us, struct err *err) {
@@ -334,7 +355,7 @@ static int look(struct claimer *claimer, int64_t now_us, struct err *err) {
   }
   claimer->has_asked_leaves = unknown_n > 0;
   claimer->has_asked_held =
-      batch->n > 0 ? batch->n < batch->fit_n : claimer->claim.is_probed && !claimer->claim.is_simple;
+      batch->n > 0 ? batch->n < batch->fit_n : claimer->claim.is_probed && claimer->claim.kind == CLAIM_CAREFUL;
   buf_reset(&claimer->params);
   if (claimer->has_asked_leaves && (pgarray_begin(&claimer->params, PGARRAY_OID, unknown_n, err) != 0 ||
                                     append_unknown_leaves(claimer, &unknown_n, false, err) != 0)) {
@@ -385,14 +406,14 @@ static enum claimer_event end_of_claim(struct claimer *claimer) {
   return CLAIMER_EV_EMPTY;
 }
 
-/* The simple claim did not do: its transaction is given up, and the careful one is asked the same. */
+/* The claim did not do: its transaction is given up, and the careful one is asked the same. */
 static enum claimer_event claim_again(struct claimer *claimer, int64_t now_us, struct err *err) {
   claimer->was_redone = true;
-  claimer->claim.is_simple = false;
+  claimer->claim.kind = CLAIM_CAREFUL;
   return send_claim(claimer, true, now_us, err) == 0 ? CLAIMER_EV_NONE : CLAIMER_EV_LOST;
 }
 
-/* Are all rows of a simple claim's result within their share of the bytes? */
+/* Are all rows of a claim that was not careful within their share of the bytes? */
 static bool do_all_fit(const PGresult *result) {
   for (int row = 0; row < PQntuples(result); row++) {
     if (pg_get_int32(result, row, COL_FIT_N) == 0) {
@@ -404,7 +425,7 @@ static bool do_all_fit(const PGresult *result) {
 
 static enum claimer_event on_claimed(struct claimer *claimer, int64_t now_us, struct err *err) {
   const struct pg_reply *reply = pg_reply(claimer->pg);
-  if (claimer->claim.is_simple && !do_all_fit(reply->results[reply->n - 1])) {
+  if (claimer->claim.kind != CLAIM_CAREFUL && !do_all_fit(reply->results[reply->n - 1])) {
     return claim_again(claimer, now_us, err);
   }
   PGresult *result = pg_take_result(claimer->pg, reply->n - 1);
@@ -414,8 +435,9 @@ static enum claimer_event on_claimed(struct claimer *claimer, int64_t now_us, st
   }
   struct batch *batch = claimer->batch;
   batch->claimed_us = now_us;
-  /* A simple claim passes nothing over. */
-  bool is_careful = !claimer->claim.is_simple && batch->n > 0;
+  batch->needs_mark = claimer->claim.kind == CLAIM_MARKING;
+  /* The others pass nothing over. */
+  bool is_careful = claimer->claim.kind == CLAIM_CAREFUL && batch->n > 0;
   batch->looked_n = is_careful ? pg_get_int32(batch->result, 0, COL_LOOKED_N) : batch->n;
   batch->fit_n = is_careful ? pg_get_int32(batch->result, 0, COL_FIT_N) : batch->n;
   switch (look(claimer, now_us, err)) {
@@ -459,41 +481,53 @@ static enum claimer_event on_synced(struct claimer *claimer, const struct pg_rep
   return CLAIMER_EV_READY;
 }
 
+/* Of a settle or a mark. */
 static enum claimer_event on_settled(struct claimer *claimer, const struct pg_reply *reply, int64_t now_us,
                                      struct err *err) {
-  if (settle_check(claimer->settle, reply, err) != 0) {
+  bool is_mark = claimer->state == CLAIMER_MARKING;
+  struct settle *settle = is_mark ? claimer->mark : claimer->settle;
+  struct pg_step steps[PG_STEPS_MAX];
+  int n = -1;
+  if (settle_check(settle, reply, err) == 0 && (!is_mark || settle_keep_places(settle, claimer->pg, err) == 0)) {
+    n = settle_next(settle, &claimer->prepared, steps, err);
+  }
+  if (n < 0) {
     claimer_close(claimer);
     return CLAIMER_EV_LOST;
   }
-  struct pg_step steps[PG_STEPS_MAX];
-  int n = settle_next(claimer->settle, &claimer->prepared, steps, err);
-  if (n == 0) {
-    settle_free(claimer->settle);
-    claimer->settle = NULL;
-    set_state(claimer, CLAIMER_READY);
-    return CLAIMER_EV_SETTLED;
+  if (n > 0) {
+    return request(claimer, steps, n, now_us, err) == 0 ? CLAIMER_EV_NONE : CLAIMER_EV_LOST;
   }
-  if (n > 0 && request(claimer, steps, n, now_us, err) == 0) {
-    return CLAIMER_EV_NONE;
+  if (is_mark) {
+    set_state(claimer, CLAIMER_OPEN);
+    return CLAIMER_EV_MARKED;
   }
-  if (claimer->state != CLAIMER_CLOSED) {
-    claimer_close(claimer);
+  drop_settle(claimer);
+  set_state(claimer, CLAIMER_READY);
+  return CLAIMER_EV_SETTLED;
+}
+
+static enum claimer_event on_failed(struct claimer *claimer, const struct pg_reply *reply, int64_t now_us,
+                                    struct err *err) {
+  /* lock_timeout, which has the same SQLSTATE, comes after half the session timeout. */
+  bool is_at_once = now_us - claimer->last_sent_us < claimer->cfg->session_timeout_ms * 1000 / 2;
+  bool is_lock_refused = is_at_once && pg_is_lock_refused(&reply->err);
+  if (claimer->state == CLAIMER_CLAIMING && claimer->claim.kind == CLAIM_LOCKING && is_lock_refused) {
+    return claim_again(claimer, now_us, err);
   }
+  if (claimer->state == CLAIMER_MARKING && (is_lock_refused || pg_is_row_changed(&reply->err))) {
+    set_state(claimer, CLAIMER_OPEN);
+    return CLAIMER_EV_REFUSED;
+  }
+  *err = reply->err;
+  claimer_close(claimer);
   return CLAIMER_EV_LOST;
 }
 
 static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, struct err *err) {
   const struct pg_reply *reply = pg_reply(claimer->pg);
   if (reply->is_failed) {
-    /* lock_timeout, which has the same SQLSTATE, comes after half the session timeout. */
-    bool is_at_once = now_us - claimer->last_sent_us < claimer->cfg->session_timeout_ms * 1000 / 2;
-    if (claimer->state == CLAIMER_CLAIMING && claimer->claim.is_simple && is_at_once &&
-        pg_is_lock_refused(&reply->err)) {
-      return claim_again(claimer, now_us, err);
-    }
-    *err = reply->err;
-    claimer_close(claimer);
-    return CLAIMER_EV_LOST;
+    return on_failed(claimer, reply, now_us, err);
   }
   switch (claimer->state) {
   case CLAIMER_SETTING_UP:
@@ -515,9 +549,11 @@ static enum claimer_event on_reply(struct claimer *claimer, int64_t now_us, stru
   case CLAIMER_TOUCHING:
     set_state(claimer, claimer->is_in_transaction ? CLAIMER_OPEN : CLAIMER_READY);
     return CLAIMER_EV_NONE;
+  case CLAIMER_MARKING:
   case CLAIMER_SETTLING:
     return on_settled(claimer, reply, now_us, err);
   case CLAIMER_GIVING_BACK:
+    drop_settle(claimer);
     set_state(claimer, CLAIMER_READY);
     return CLAIMER_EV_GIVEN_BACK;
   case CLAIMER_CLOSED:

@@ -73,11 +73,11 @@ static void walk(struct plan *plan, const json_t *node) {
 }
 
 /* Prepares one form of the claim as a claimer does and reads its plan.  False when it could not be had, which is said. */
-static bool explain(struct plan *plan, unsigned form, bool is_simple) {
+static bool explain(struct plan *plan, unsigned form, enum claim_kind kind) {
   struct check *check = plan->check;
   char sql[256];
   struct err err = ERR_INIT;
-  const struct pg_step prepare = claim_step_prepare_claim(check->table, form, is_simple);
+  const struct pg_step prepare = claim_step_prepare_claim(check->table, form, kind);
   (void)snprintf(sql, sizeof sql,
                  "EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) EXECUTE %s ('0', '%d', NULL, NULL, '%d', '%lld', '1', "
                  "'{}', '{}', NULL)",
@@ -133,8 +133,10 @@ void check_plan(struct check *check) {
   }
   plan.indexes = indexes;
   bool is_read = true;
-  for (size_t i = 0; i < sizeof forms / sizeof forms[0] && is_read; i++) {
-    is_read = explain(&plan, forms[i], true) && explain(&plan, forms[i], false);
+  for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    for (int kind = 0; kind < CLAIM_KINDS_N && is_read; kind++) {
+      is_read = explain(&plan, forms[i], (enum claim_kind)kind);
+    }
   }
   if (is_read && plan.elsewhere_n > 0) {
     char fix[CHECK_TEXT_BYTES];

@@ -85,6 +85,7 @@ static bool is_every_claimer_synced(const struct coordinator *c) {
     case CLAIMER_CLAIMING:
     case CLAIMER_LOOKING:
     case CLAIMER_OPEN:
+    case CLAIMER_MARKING:
     case CLAIMER_SETTLING:
     case CLAIMER_GIVING_BACK:
       if (!claimer_is_synced(claimer, c->lanes_joined)) {
@@ -323,6 +324,7 @@ static void use_claimers(struct coordinator *c, int64_t now_us) {
     case CLAIMER_PROBING:
     case CLAIMER_CLAIMING:
     case CLAIMER_LOOKING:
+    case CLAIMER_MARKING:
     case CLAIMER_TOUCHING:
     case CLAIMER_SETTLING:
     case CLAIMER_GIVING_BACK:

@@ -57,7 +57,8 @@ struct seat {
   int64_t retry_us;
   struct batch *batch; /* open: from the claim until settled, given back or lost; one reference */
   bool is_lost;        /* the session went while the batch was open: waits for the publishers only */
-  int64_t sent_us;     /* of the claim, the probe or the settle under way */
+  int64_t sent_us;     /* of the claim, the probe, the mark or the settle under way */
+  int64_t mark_us;     /* what the batch's mark took; 0: it had none */
 };
 
 struct coordinator {
@@ -107,9 +108,11 @@ struct coordinator {
   struct buf in_flight;      /* int8[] of the open batches' ids */
   bool is_caught_up;         /* the last claim found less than a whole batch */
   int64_t simple_allowed_us; /* until then claims are careful ones */
-  bool is_woken;             /* rows were committed since the last claim or probe was sent */
-  bool is_probed;            /* the probe of this poll found something */
-  bool is_epoch_told;        /* the publishers know of this epoch */
+  bool is_wary;   /* the last batch was not published as it was handed out: a mark may have to be taken back again */
+  bool is_cut;    /* a batch of this epoch was not handed to the publishers: nothing behind it is */
+  bool is_woken;  /* rows were committed since the last claim or probe was sent */
+  bool is_probed; /* the probe of this poll found something */
+  bool is_epoch_told; /* the publishers know of this epoch */
   int64_t next_poll_us;
   bool is_claim_behind;     /* the claim that was sent last looks where claims have been in an earlier epoch */
   int64_t sweep_started_us; /* of the last one; 0: it was never answered */

@@ -59,6 +59,14 @@ bool batches_are_none_open(const struct coordinator *c) {
 
 /* -------------------------------------------------------------------------------------------------- claim */
 
+/* A mark that is taken back leaves a dead version of each row: not while Redis does not answer, or refuses. */
+static enum claim_kind choose_kind(const struct coordinator *c, int64_t now_us) {
+  if (now_us < c->simple_allowed_us) {
+    return CLAIM_CAREFUL;
+  }
+  return c->is_wary ? CLAIM_LOCKING : CLAIM_MARKING;
+}
+
 /* The ids of the open batches that the claim may meet: they are pending until their settle commits, and must not take the place of others. */
 static int fill_in_flight(struct coordinator *c, struct err *err) {
   int64_t far = horizon_far(c->horizon);
@@ -100,7 +108,7 @@ static int fill_claim(struct coordinator *c, struct claim *claim, int64_t now_us
                           .rows_n = c->cfg->batch_n,
                           .bytes = c->cfg->max_batch_bytes,
                           .printed_per_stored = c->printed_per_stored > 0 ? c->printed_per_stored : PRINTED_FIRST,
-                          .is_simple = now_us >= c->simple_allowed_us,
+                          .kind = choose_kind(c, now_us),
                           .is_probed = c->is_probed};
   /* Ahead of where the claims have been, the rows of aggregates held back are few: on_claimed leaves them out one by one.  The list may be long, and
    * PostgreSQL makes a table of it for each claim. */
@@ -289,16 +297,69 @@ static void hold_back_revived(struct coordinator *c, const struct batch *batch, 
   }
 }
 
-/* The messages of aggregates that are held back stay pending; the next sweep that comes after their release finds them.  True when that is all of them. */
-static bool withhold_held_back(const struct coordinator *c, struct batch *batch) {
-  int withheld_n = 0;
+/* The messages of aggregates that are held back stay pending; the next sweep that comes after their release finds them. */
+static void withhold_held_back(const struct coordinator *c, struct batch *batch) {
   for (int i = 0; i < batch->n; i++) {
     if (batch->msgs[i].outcome == OUTCOME_NONE && held_back_has(c->held_back, batch->msgs[i].key)) {
       batch_set_outcome(&batch->msgs[i], OUTCOME_WITHHELD, NULL);
     }
-    withheld_n += batch->msgs[i].outcome == OUTCOME_WITHHELD;
+    batch->handed_n += batch->msgs[i].outcome == OUTCOME_NONE;
   }
-  return withheld_n == batch->n;
+}
+
+static void withhold_all(struct batch *batch) {
+  for (int i = 0; i < batch->n; i++) {
+    if (batch->msgs[i].outcome == OUTCOME_NONE) {
+      batch_set_outcome(&batch->msgs[i], OUTCOME_WITHHELD, NULL);
+    }
+  }
+}
+
+/* Hands on what waits, in the order of the claims, up to the first batch that is being marked.  Behind one that cannot be handed on nothing
+ * is in this epoch: it might overtake. */
+static void dispatch_waiting(struct coordinator *c) {
+  for (;;) {
+    struct seat *first = NULL;
+    for (int i = 0; i < SEATS(c); i++) {
+      struct seat *seat = &c->seats[i];
+      if (seat->batch != NULL && seat->batch->is_waiting && (first == NULL || seat->batch->seq < first->batch->seq)) {
+        first = seat;
+      }
+    }
+    if (first == NULL || claimer_state(first->claimer) == CLAIMER_MARKING) {
+      return;
+    }
+    first->batch->is_waiting = false;
+    if (c->is_cut) {
+      withhold_all(first->batch);
+    } else {
+      dispatch(c, first->batch);
+    }
+  }
+}
+
+/* The batch stays pending, and what was claimed behind it. */
+static void cut(struct coordinator *c, struct batch *batch) {
+  withhold_all(batch);
+  batch->is_waiting = false;
+  c->is_cut = true;
+  coordinator_want_drain(c);
+  dispatch_waiting(c);
+}
+
+/* Its rows are locked, or are marked now. */
+static void hand_on(struct coordinator *c, int index, int64_t now_us) {
+  struct seat *seat = &c->seats[index];
+  struct err err = ERR_INIT;
+  seat->batch->is_waiting = true;
+  seat->sent_us = now_us;
+  seat->mark_us = 0;
+  if (seat->batch->needs_mark && !c->is_cut && claimer_mark(seat->claimer, seat->batch, now_us, &err) != 0) {
+    batches_on_claimer(c, index, CLAIMER_EV_LOST, now_us);
+    coordinator_postgres_failed(c, "claimer", &err, true, now_us);
+    return;
+  }
+  dispatch_waiting(c);
 }
 
 static void note_horizon(struct coordinator *c, const struct batch *batch, int64_t now_us) {
@@ -338,9 +399,10 @@ static void on_claimed(struct coordinator *c, int index, int64_t now_us) {
   c->stats.batches_n++;
   histogram_record(&c->claim_time, now_us - seat->sent_us);
   pthread_mutex_unlock(&c->stats_mutex);
-  batch->is_untouched = withhold_held_back(c, batch);
+  withhold_held_back(c, batch);
+  batch->is_untouched = batch->handed_n == 0;
   if (!batch->is_untouched) {
-    dispatch(c, batch);
+    hand_on(c, index, now_us);
   }
 }
 
@@ -417,6 +479,7 @@ static void tell_settled(struct coordinator *c, struct batch *batch) {
 static void end_unsettled(struct coordinator *c, struct seat *seat) {
   struct batch *batch = seat->batch;
   count_batch(c, batch, false);
+  c->is_wary = true;
   for (int r = 0; r < batch->runs_n; r++) {
     bool is_clean = true;
     for (int i = 0; i < batch->runs[r].n; i++) {
@@ -466,7 +529,8 @@ void batches_act(struct coordinator *c, int64_t now_us) {
     struct seat *seat = &c->seats[i];
     bool is_settling =
         claimer_state(seat->claimer) == CLAIMER_SETTLING || claimer_state(seat->claimer) == CLAIMER_GIVING_BACK;
-    if (seat->batch != NULL && seat->batch->parts_open_n == 0 && !is_settling) {
+    bool is_answered = seat->batch != NULL && !seat->batch->is_waiting && seat->batch->parts_open_n == 0;
+    if (is_answered && !is_settling) {
       on_answered(c, i, now_us);
     }
   }
@@ -522,6 +586,14 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     c->is_probed = false;
     on_claimed(c, index, now_us);
     return;
+  case CLAIMER_EV_MARKED:
+    seat->mark_us = now_us - seat->sent_us;
+    dispatch_waiting(c);
+    return;
+  case CLAIMER_EV_REFUSED:
+    c->simple_allowed_us = now_us + CAREFUL_US;
+    cut(c, seat->batch);
+    return;
   case CLAIMER_EV_EMPTY:
     c->is_probed = false;
     on_empty(c, index, now_us);
@@ -529,8 +601,9 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
   case CLAIMER_EV_SETTLED: {
     count_batch(c, seat->batch, true);
     pthread_mutex_lock(&c->stats_mutex);
-    histogram_record(&c->settle_time, now_us - seat->sent_us);
+    histogram_record(&c->settle_time, seat->mark_us + now_us - seat->sent_us);
     pthread_mutex_unlock(&c->stats_mutex);
+    c->is_wary = !batch_is_all_published(seat->batch);
     tell_settled(c, seat->batch);
     batch_unref(&seat->batch);
     return;
@@ -547,7 +620,9 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     c->is_probed = false;
     seat->is_lost = true;
     seat->retry_us = now_us + backoff_next_us(&seat->backoff);
-    if (seat->batch != NULL) {
+    if (seat->batch != NULL && seat->batch->is_waiting) {
+      cut(c, seat->batch);
+    } else if (seat->batch != NULL) {
       coordinator_want_drain(c);
     }
     return;

@@ -233,7 +233,8 @@ int metrics_render(const struct metrics *metrics, const struct stats_figures *fi
   } times[] = {
       {STATS_LAG, "lag_seconds", "From a message's created_at to the reply that it is in its stream."},
       {STATS_CLAIM, "claim_seconds", "From sending a claim until its rows are there."},
-      {STATS_SETTLE, "settle_seconds", "From sending a batch's outcomes until their commit is confirmed."},
+      {STATS_SETTLE, "settle_seconds",
+       "From sending a batch's outcomes until their commit is confirmed, and its mark."},
       {STATS_ROUND_TRIP, "redis_round_trip_seconds", "From writing to Redis until the last reply."},
   };
   if (append_info(metrics, out, err) != 0 || append_counters(metrics, figures, out, err) != 0 ||

@@ -91,6 +91,10 @@ bool pg_is_lock_refused(const struct err *err) {
   return strcmp(err->code, "55P03") == 0;
 }
 
+bool pg_is_row_changed(const struct err *err) {
+  return strcmp(err->code, "40001") == 0;
+}
+
 /* A failed connection has no PGresult: the SQLSTATE is in the verbose text, "FATAL:  28P01: password ...".  The word before it is
  * translated by the server, the form is not. */
 static bool find_sqlstate(const char *text, char out[6]) {

@@ -1,8 +1,8 @@
 /*
- * The outcomes of a batch as statements, partition by partition.
+ * The mark of a batch and its outcomes as statements, partition by partition.
  *
  * Owns: the parameters while they are sent.  Run by: the coordinator's thread.
- * Never: touches a row by anything but the ctid that the claim's row lock keeps in place.
+ * Never: touches a row by anything but the ctid that the claim's row lock or its snapshot keeps in place.
  */
 #include "outboxd/settle.h"
 
@@ -13,32 +13,50 @@
 #include "outboxd/buf.h"
 #include "outboxd/pgarray.h"
 
-#define STEPS_PER_LEAF 4 /* two PREPAREs, two UPDATEs */
+#define STEPS_PER_LEAF 5   /* three PREPAREs, two UPDATEs */
+#define STEPS_OF_ALL_MAX 2 /* one before those of the partitions, one behind */
+#define LEAVES_MAX ((PG_STEPS_MAX - STEPS_OF_ALL_MAX) / STEPS_PER_LEAF)
 #define NAME_BYTES 16
+
+/* Where another session holds a row the mark does not wait; PostgreSQL has no NOWAIT for an UPDATE, this comes next to it. */
+#define MARK_WAIT "SET LOCAL lock_timeout = '5ms'"
+
+/* What is written to rows of a partition. */
+enum change { CHANGE_NONE, CHANGE_PUBLISHED, CHANGE_FAILED, CHANGE_WITHHELD, CHANGES_N };
+
+struct update {
+  int n;
+  struct buf places; /* tid[] */
+  struct buf errors; /* text[]: CHANGE_FAILED */
+  char name[NAME_BYTES];
+  const char *values[2];
+  int lengths[2];
+};
 
 struct group {
   const struct leaf *leaf;
-  int published_n;
-  int failed_n;
-  struct buf published; /* tid[] */
-  struct buf failed;    /* tid[] */
-  struct buf errors;    /* text[] */
-  char published_name[NAME_BYTES];
-  char failed_name[NAME_BYTES];
-  const char *published_values[1];
-  int published_lengths[1];
-  const char *failed_values[2];
-  int failed_lengths[2];
+  struct update updates[CHANGES_N]; /* CHANGE_NONE: not used */
+};
+
+/* Where the rows of a partition are since they were marked: place and id of each. */
+struct marked {
+  uint32_t leaf;
+  PGresult *rows;
 };
 
 struct settle {
+  bool is_mark;
+  const unsigned char **
+      places; /* of the batch's messages since they were marked, in the mark's results; NULL: not marked.  NULL: rows are locked */
   int groups_n;
   struct group *groups;
   int next;                    /* group to hand out next */
-  bool is_committed;           /* the COMMIT was handed out */
+  bool is_ended;               /* everything was handed out */
   int steps_n;                 /* of those handed out last */
   long expected[PG_STEPS_MAX]; /* affected rows of each; -1: not checked */
-  const char *names[PG_STEPS_MAX];
+  const struct leaf *leaves[PG_STEPS_MAX];
+  struct marked *marked; /* of a mark, once it is there */
+  int marked_n;
 };
 
 static const int binary_formats[2] = {1, 1};
@@ -54,10 +72,16 @@ void settle_free(struct settle *settle) {
     return;
   }
   for (int i = 0; i < settle->groups_n; i++) {
-    buf_free(&settle->groups[i].published);
-    buf_free(&settle->groups[i].failed);
-    buf_free(&settle->groups[i].errors);
+    for (int change = 0; change < CHANGES_N; change++) {
+      buf_free(&settle->groups[i].updates[change].places);
+      buf_free(&settle->groups[i].updates[change].errors);
+    }
   }
+  for (int i = 0; i < settle->marked_n; i++) {
+    PQclear(settle->marked[i].rows);
+  }
+  free(settle->marked);
+  free(settle->places);
   free(settle->groups);
   free(settle);
 }
@@ -83,29 +107,42 @@ static struct group *group_of(struct settle *settle, const struct table *table, 
   struct group *group = &grown[settle->groups_n++];
   memset(group, 0, sizeof *group);
   group->leaf = leaf;
-  (void)snprintf(group->published_name, NAME_BYTES, "p%u", oid);
-  (void)snprintf(group->failed_name, NAME_BYTES, "f%u", oid);
+  for (int change = 0; change < CHANGES_N; change++) {
+    (void)snprintf(group->updates[change].name, NAME_BYTES, "%c%u", "-pfw"[change], oid);
+  }
   return group;
+}
+
+/* What is to be written to the row of the batch's message. */
+static enum change change_of(const struct settle *settle, const struct batch *batch, int index) {
+  bool is_marked = settle->places != NULL && settle->places[index] != NULL;
+  switch (batch->msgs[index].outcome) {
+  case OUTCOME_NONE:
+    return settle->is_mark ? CHANGE_PUBLISHED : CHANGE_NONE;
+  case OUTCOME_PUBLISHED:
+    return is_marked ? CHANGE_NONE : CHANGE_PUBLISHED;
+  case OUTCOME_FAILED:
+    return CHANGE_FAILED;
+  case OUTCOME_WITHHELD:
+    return is_marked ? CHANGE_WITHHELD : CHANGE_NONE;
+  }
+  return CHANGE_NONE;
 }
 
 static int count(struct settle *settle, const struct batch *batch, const struct table *table, struct err *err) {
   struct group *group = NULL;
   for (int i = 0; i < batch->n; i++) {
-    const struct msg *msg = &batch->msgs[i];
-    if (msg->outcome != OUTCOME_PUBLISHED && msg->outcome != OUTCOME_FAILED) {
+    enum change change = change_of(settle, batch, i);
+    if (change == CHANGE_NONE) {
       continue;
     }
-    if (group == NULL || group->leaf->oid != msg->leaf) {
-      group = group_of(settle, table, msg->leaf, err);
+    if (group == NULL || group->leaf->oid != batch->msgs[i].leaf) {
+      group = group_of(settle, table, batch->msgs[i].leaf, err);
       if (group == NULL) {
         return -1;
       }
     }
-    if (msg->outcome == OUTCOME_PUBLISHED) {
-      group->published_n++;
-    } else {
-      group->failed_n++;
-    }
+    group->updates[change].n++;
   }
   return 0;
 }
@@ -120,54 +157,138 @@ static int append_error(struct buf *errors, const char *text, struct err *err) {
   return pgarray_bytes(errors, clean, n, err);
 }
 
-static int fill(struct settle *settle, const struct batch *batch, struct err *err) {
+static int begin_arrays(struct settle *settle, struct err *err) {
   for (int i = 0; i < settle->groups_n; i++) {
-    struct group *group = &settle->groups[i];
-    if (pgarray_begin(&group->published, PGARRAY_TID, group->published_n, err) != 0 ||
-        pgarray_begin(&group->failed, PGARRAY_TID, group->failed_n, err) != 0 ||
-        pgarray_begin(&group->errors, PGARRAY_TEXT, group->failed_n, err) != 0) {
-      return -1;
+    for (int change = 0; change < CHANGES_N; change++) {
+      struct update *update = &settle->groups[i].updates[change];
+      if (update->n > 0 && (pgarray_begin(&update->places, PGARRAY_TID, update->n, err) != 0 ||
+                            pgarray_begin(&update->errors, PGARRAY_TEXT, update->n, err) != 0)) {
+        return -1;
+      }
     }
   }
+  return 0;
+}
+
+static void end_arrays(struct settle *settle) {
+  for (int i = 0; i < settle->groups_n; i++) {
+    for (int change = 0; change < CHANGES_N; change++) {
+      struct update *update = &settle->groups[i].updates[change];
+      update->values[0] = update->places.data;
+      update->lengths[0] = (int)update->places.len;
+      update->values[1] = update->errors.data;
+      update->lengths[1] = (int)update->errors.len;
+    }
+  }
+}
+
+static int fill(struct settle *settle, const struct batch *batch, struct err *err) {
   struct group *group = NULL;
+  if (begin_arrays(settle, err) != 0) {
+    return -1;
+  }
   for (int i = 0; i < batch->n; i++) {
     const struct msg *msg = &batch->msgs[i];
-    if (msg->outcome != OUTCOME_PUBLISHED && msg->outcome != OUTCOME_FAILED) {
+    enum change change = change_of(settle, batch, i);
+    if (change == CHANGE_NONE) {
       continue;
     }
     for (int g = 0; group == NULL || group->leaf->oid != msg->leaf; g++) {
       group = &settle->groups[g]; /* count() made one for every leaf */
     }
-    bool is_published = msg->outcome == OUTCOME_PUBLISHED;
-    if (pgarray_bytes(is_published ? &group->published : &group->failed, msg->ctid, sizeof msg->ctid, err) != 0 ||
-        (!is_published && append_error(&group->errors, msg->error != NULL ? msg->error : "refused", err) != 0)) {
+    struct update *update = &group->updates[change];
+    const unsigned char *place = settle->places != NULL ? settle->places[i] : msg->ctid;
+    if (pgarray_bytes(&update->places, place, BATCH_CTID_BYTES, err) != 0 ||
+        (change == CHANGE_FAILED &&
+         append_error(&update->errors, msg->error != NULL ? msg->error : "refused", err) != 0)) {
       return -1;
     }
   }
-  for (int i = 0; i < settle->groups_n; i++) {
-    group = &settle->groups[i];
-    group->published_values[0] = group->published.data;
-    group->published_lengths[0] = (int)group->published.len;
-    group->failed_values[0] = group->failed.data;
-    group->failed_lengths[0] = (int)group->failed.len;
-    group->failed_values[1] = group->errors.data;
-    group->failed_lengths[1] = (int)group->errors.len;
-  }
+  end_arrays(settle);
   return 0;
 }
 
-int settle_new(const struct batch *batch, const struct table *table, struct settle **out, struct err *err) {
-  *out = NULL;
-  struct settle *settle = calloc(1, sizeof *settle);
-  if (settle == NULL) {
+/* Orders messages by partition and id, through pointers. */
+static int compare_msgs(const void *a, const void *b) {
+  const struct msg *x = *(const struct msg *const *)a;
+  const struct msg *y = *(const struct msg *const *)b;
+  if (x->leaf != y->leaf) {
+    return x->leaf < y->leaf ? -1 : 1;
+  }
+  return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Where the messages of a marked batch are now. */
+static int find_places(struct settle *settle, const struct batch *batch, const struct settle *mark, struct err *err) {
+  settle->places = calloc((size_t)batch->n, sizeof *settle->places);
+  const struct msg **order = malloc((size_t)batch->n * sizeof *order);
+  if (settle->places == NULL || order == NULL) {
+    free(order);
     return err_set(err, ERR_RETRY, "ENOMEM", "no memory to settle a batch");
   }
+  for (int i = 0; i < batch->n; i++) {
+    order[i] = &batch->msgs[i];
+  }
+  qsort(order, (size_t)batch->n, sizeof *order, compare_msgs);
+  for (int m = 0; m < mark->marked_n; m++) {
+    PGresult *rows = mark->marked[m].rows;
+    for (int row = 0; row < PQntuples(rows); row++) {
+      const struct msg key = {.id = pg_get_int64(rows, row, 1), .leaf = mark->marked[m].leaf};
+      const struct msg *wanted = &key;
+      const struct msg *const *found = bsearch(&wanted, order, (size_t)batch->n, sizeof *order, compare_msgs);
+      if (found != NULL) {
+        settle->places[*found - batch->msgs] = (const unsigned char *)PQgetvalue(rows, row, 0);
+      }
+    }
+  }
+  free(order);
+  return 0;
+}
+
+static int make(struct settle *settle, const struct batch *batch, const struct table *table, struct settle **out,
+                struct err *err) {
   if (count(settle, batch, table, err) != 0 || fill(settle, batch, err) != 0) {
     settle_free(settle);
     return -1;
   }
   *out = settle;
   return 0;
+}
+
+static struct settle *new_settle(struct err *err) {
+  struct settle *settle = calloc(1, sizeof *settle);
+  if (settle == NULL) {
+    (void)err_set(err, ERR_RETRY, "ENOMEM", "no memory to settle a batch");
+  }
+  return settle;
+}
+
+int settle_new_mark(const struct batch *batch, const struct table *table, struct settle **out, struct err *err) {
+  *out = NULL;
+  struct settle *settle = new_settle(err);
+  if (settle == NULL) {
+    return -1;
+  }
+  settle->is_mark = true;
+  return make(settle, batch, table, out, err);
+}
+
+int settle_new(const struct batch *batch, const struct table *table, const struct settle *mark, struct settle **out,
+               struct err *err) {
+  *out = NULL;
+  struct settle *settle = new_settle(err);
+  if (settle == NULL) {
+    return -1;
+  }
+  if (mark != NULL && batch_is_all_published(batch)) {
+    *out = settle; /* there is nothing to write but the COMMIT */
+    return 0;
+  }
+  if (mark != NULL && find_places(settle, batch, mark, err) != 0) {
+    settle_free(settle);
+    return -1;
+  }
+  return make(settle, batch, table, out, err);
 }
 
 static bool is_prepared(const struct settle_prepared *prepared, uint32_t oid) {
@@ -190,56 +311,74 @@ static int remember_prepared(struct settle_prepared *prepared, uint32_t oid, str
 }
 
 static void add_step(struct settle *settle, struct pg_step *steps, struct pg_step step, long expected,
-                     const char *leaf) {
+                     const struct leaf *leaf) {
   steps[settle->steps_n] = step;
   settle->expected[settle->steps_n] = expected;
-  settle->names[settle->steps_n] = leaf;
+  settle->leaves[settle->steps_n] = leaf;
   settle->steps_n++;
 }
 
-static void add_update(struct settle *settle, struct pg_step *steps, const char *name, int params_n,
-                       const char *const *values, const int *lengths, long expected, const char *leaf) {
-  add_step(settle, steps,
-           (struct pg_step){.kind = PG_EXECUTE,
-                            .name = name,
-                            .params_n = params_n,
-                            .values = values,
-                            .lengths = lengths,
-                            .formats = binary_formats},
-           expected, leaf);
+static void add_query(struct settle *settle, struct pg_step *steps, const char *sql) {
+  add_step(settle, steps, (struct pg_step){.kind = PG_QUERY, .sql = sql}, -1, NULL);
+}
+
+static int prepare(struct settle *settle, const struct group *group, struct settle_prepared *prepared,
+                   struct pg_step *steps, struct err *err) {
+  const struct leaf *leaf = group->leaf;
+  const char *const sql[CHANGES_N] = {NULL, leaf->settle_published, leaf->settle_failed, leaf->settle_withheld};
+  if (is_prepared(prepared, leaf->oid)) {
+    return 0;
+  }
+  if (remember_prepared(prepared, leaf->oid, err) != 0) {
+    return -1;
+  }
+  for (int change = CHANGE_PUBLISHED; change < CHANGES_N; change++) {
+    add_step(settle, steps,
+             (struct pg_step){.kind = PG_PREPARE, .name = group->updates[change].name, .sql = sql[change]}, -1, leaf);
+  }
+  return 0;
+}
+
+static void execute(struct settle *settle, const struct group *group, struct pg_step *steps) {
+  for (int change = CHANGE_PUBLISHED; change < CHANGES_N; change++) {
+    const struct update *update = &group->updates[change];
+    if (update->n == 0) {
+      continue;
+    }
+    add_step(settle, steps,
+             (struct pg_step){.kind = PG_EXECUTE,
+                              .name = update->name,
+                              .params_n = change == CHANGE_FAILED ? 2 : 1,
+                              .values = update->values,
+                              .lengths = update->lengths,
+                              .formats = binary_formats,
+                              .is_binary_result = true},
+             update->n, group->leaf);
+  }
 }
 
 int settle_next(struct settle *settle, struct settle_prepared *prepared, struct pg_step *steps, struct err *err) {
   settle->steps_n = 0;
-  if (settle->is_committed) {
+  if (settle->is_ended) {
     return 0;
   }
-  for (; settle->next < settle->groups_n && settle->steps_n + STEPS_PER_LEAF < PG_STEPS_MAX; settle->next++) {
-    const struct group *group = &settle->groups[settle->next];
-    const struct leaf *leaf = group->leaf;
-    if (!is_prepared(prepared, leaf->oid)) {
-      if (remember_prepared(prepared, leaf->oid, err) != 0) {
-        return -1;
-      }
-      add_step(settle, steps,
-               (struct pg_step){.kind = PG_PREPARE, .name = group->published_name, .sql = leaf->settle_published}, -1,
-               leaf->name);
-      add_step(settle, steps,
-               (struct pg_step){.kind = PG_PREPARE, .name = group->failed_name, .sql = leaf->settle_failed}, -1,
-               leaf->name);
-    }
-    if (group->published_n > 0) {
-      add_update(settle, steps, group->published_name, 1, group->published_values, group->published_lengths,
-                 group->published_n, leaf->name);
-    }
-    if (group->failed_n > 0) {
-      add_update(settle, steps, group->failed_name, 2, group->failed_values, group->failed_lengths, group->failed_n,
-                 leaf->name);
+  if (settle->is_mark && settle->next == 0) {
+    add_query(settle, steps, MARK_WAIT);
+  }
+  int left_n = settle->groups_n - settle->next;
+  int end = settle->next + (left_n < LEAVES_MAX ? left_n : LEAVES_MAX);
+  /* First, so that all are prepared when an UPDATE fails: a mark may, and the session goes on. */
+  for (int i = settle->next; i < end; i++) {
+    if (prepare(settle, &settle->groups[i], prepared, steps, err) != 0) {
+      return -1;
     }
   }
-  if (settle->next == settle->groups_n) {
-    add_step(settle, steps, (struct pg_step){.kind = PG_QUERY, .sql = "COMMIT"}, -1, "");
-    settle->is_committed = true;
+  for (; settle->next < end; settle->next++) {
+    execute(settle, &settle->groups[settle->next], steps);
+  }
+  settle->is_ended = settle->next == settle->groups_n;
+  if (settle->is_ended && !settle->is_mark) {
+    add_query(settle, steps, "COMMIT");
   }
   return settle->steps_n;
 }
@@ -253,10 +392,25 @@ int settle_check(const struct settle *settle, const struct pg_reply *reply, stru
     if (affected != settle->expected[i]) {
       return err_set(
           err, ERR_BUG, "settle_count",
-          "%ld of %ld locked rows of %s could be marked; does a trigger, a rule or row security on the table "
+          "%ld of %ld claimed rows of %s could be marked; does a trigger, a rule or row security on the table "
           "keep updates of published_at, attempts or last_error from happening?",
-          affected, settle->expected[i], settle->names[i]);
+          affected, settle->expected[i], settle->leaves[i]->name);
     }
+  }
+  return 0;
+}
+
+int settle_keep_places(struct settle *settle, struct pg *pg, struct err *err) {
+  for (int i = 0; i < settle->steps_n; i++) {
+    if (settle->expected[i] < 0) {
+      continue;
+    }
+    struct marked *grown = realloc(settle->marked, ((size_t)settle->marked_n + 1) * sizeof *grown);
+    if (grown == NULL) {
+      return err_set(err, ERR_RETRY, "ENOMEM", "no memory for the places of marked rows");
+    }
+    settle->marked = grown;
+    settle->marked[settle->marked_n++] = (struct marked){.leaf = settle->leaves[i]->oid, .rows = pg_take_result(pg, i)};
   }
   return 0;
 }

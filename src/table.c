@@ -227,7 +227,9 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
   char revived[128];
   (void)snprintf(revived, sizeof revived, "CASE WHEN %s = 0 AND m.last_error IS NOT NULL THEN m.xmin::text::int8 END",
                  attempts);
-  const struct sql_var vars[] = {
+  enum { LOCKING };
+  struct sql_var vars[] = {
+      {"locking", ""},
       {"table", table->name},
       {"attempts", attempts},
       {"revived", revived},
@@ -246,10 +248,17 @@ static int make_statements(struct table *table, const struct cfg *cfg, const boo
       {"headers", table->has_headers ? ", m.headers::text" : ""},
       {NULL, NULL},
   };
-  for (unsigned form = 0; form < CLAIM_FORMS_N; form++) {
-    if (make_form(embed_claim_sql, vars, form, &table->claim[form], err) != 0 ||
-        make_form(embed_claim_simple_sql, vars, form, &table->claim_simple[form], err) != 0 ||
-        (form < PROBE_FORMS_N && make_form(embed_probe_sql, vars, form, &table->probe[form], err) != 0)) {
+  for (int kind = 0; kind < CLAIM_KINDS_N; kind++) {
+    const char *text = kind == CLAIM_CAREFUL ? embed_claim_sql : embed_claim_simple_sql;
+    vars[LOCKING].value = kind == CLAIM_LOCKING ? "FOR UPDATE OF m NOWAIT" : "";
+    for (unsigned form = 0; form < CLAIM_FORMS_N; form++) {
+      if (make_form(text, vars, form, &table->claim[kind][form], err) != 0) {
+        return -1;
+      }
+    }
+  }
+  for (unsigned form = 0; form < PROBE_FORMS_N; form++) {
+    if (make_form(embed_probe_sql, vars, form, &table->probe[form], err) != 0) {
       return -1;
     }
   }
@@ -368,6 +377,7 @@ static void free_leaf(struct leaf *leaf) {
     free(leaf->name);
     free(leaf->settle_published);
     free(leaf->settle_failed);
+    free(leaf->settle_withheld);
     free(leaf);
   }
 }
@@ -388,9 +398,10 @@ void table_free(struct table *table) {
   free(table->leaves);
   free(table->name);
   free(table->database);
-  for (int form = 0; form < CLAIM_FORMS_N; form++) {
-    free(table->claim[form]);
-    free(table->claim_simple[form]);
+  for (int kind = 0; kind < CLAIM_KINDS_N; kind++) {
+    for (int form = 0; form < CLAIM_FORMS_N; form++) {
+      free(table->claim[kind][form]);
+    }
   }
   for (int form = 0; form < PROBE_FORMS_N; form++) {
     free(table->probe[form]);
@@ -430,7 +441,8 @@ int table_add_leaf(struct table *table, uint32_t oid, const char *name, struct e
   }
   leaf->oid = oid;
   if (sql_expand(embed_settle_published_sql, vars, &leaf->settle_published, err) != 0 ||
-      sql_expand(embed_settle_failed_sql, vars, &leaf->settle_failed, err) != 0) {
+      sql_expand(embed_settle_failed_sql, vars, &leaf->settle_failed, err) != 0 ||
+      sql_expand(embed_settle_withheld_sql, vars, &leaf->settle_withheld, err) != 0) {
     free_leaf(leaf);
     return -1;
   }

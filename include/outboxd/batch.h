@@ -87,6 +87,10 @@ struct batch {
   struct msg last;    /* the last one in id order, as the claim returned it */
   int growth;         /* text bytes of one stored byte of a compressed payload, rounded up, at most; 0: there is none */
   int parts_open_n;   /* coordinator only: publishers that have not answered yet */
+  int handed_n;       /* messages that had no outcome when the batch was marked or handed to the publishers */
+  bool needs_mark;    /* its rows are not locked: claimer_mark comes before anything else */
+  bool
+      is_waiting; /* coordinator only: no publisher has it yet, its rows or those of an earlier batch are being marked */
   bool is_untouched;  /* coordinator only: all of it is held back, no publisher has it */
   bool is_given_back; /* coordinator only: to be rolled back instead of settled */
   _Atomic int refs_n;
@@ -108,6 +112,9 @@ bool batch_is_null(const struct batch *batch, const struct msg *msg, enum batch_
 int64_t batch_int64(const struct batch *batch, const struct msg *msg, enum batch_column column);
 int32_t batch_int32(const struct batch *batch, const struct msg *msg, enum batch_column column);
 bool batch_has_headers(const struct batch *batch);
+
+/* Was all of it published that was handed out to be (handed_n)? */
+bool batch_is_all_published(const struct batch *batch);
 
 /* Sets the outcome; text (may be NULL) is copied as the error of a failed one. */
 void batch_set_outcome(struct msg *msg, enum outcome outcome, const char *text);

@@ -1,7 +1,7 @@
 /*
  * What a claim asks, as the parameters of its prepared statements, and what its answers say about rows held by others.
  *
- * Pure functions, any thread; used by the claimer.  The statements are sql/claim.sql, probe.sql, passed.sql and locked.sql.
+ * Pure functions, any thread; used by the claimer.  The statements are sql/claim.sql, claim_simple.sql, probe.sql, passed.sql and locked.sql.
  */
 #ifndef OUTBOXD_CLAIM_H
 #define OUTBOXD_CLAIM_H
@@ -36,7 +36,7 @@ struct claim {
   int rows_n;
   int64_t bytes;
   int printed_per_stored; /* text bytes expected of one stored byte of a compressed payload */
-  bool is_simple;         /* the usual, quicker statement, made again with the careful one where it does not do */
+  enum claim_kind kind;   /* any but the careful one is made again with that where it does not do */
   bool is_probed;         /* something was seen pending: if nothing can be locked, find out what is held by others */
 };
 
@@ -55,11 +55,11 @@ struct claim_params {
 /* The types of the parameters that not every form of the statements uses; 0: as the statement says. */
 extern const Oid claim_param_types[CLAIM_PARAMS_MAX];
 
-/* The lists it needs: an index of table->claim, and masked of table->probe. */
+/* The lists it needs: an index of table->claim[kind], and masked of table->probe. */
 unsigned claim_form(const struct claim *claim);
 
 /* Prepares a form of the claim or the probe. */
-struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form, bool is_simple);
+struct pg_step claim_step_prepare_claim(const struct table *table, unsigned form, enum claim_kind kind);
 struct pg_step claim_step_prepare_probe(const struct table *table, unsigned form);
 
 /* Each fills *params and returns the step that executes the statement, which the session has prepared. */

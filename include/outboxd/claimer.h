@@ -27,7 +27,8 @@ enum claimer_state {
   CLAIMER_PROBING,    /* asks whether anything is pending */
   CLAIMER_CLAIMING,   /* BEGIN and the claim are under way */
   CLAIMER_LOOKING,    /* in the claim's transaction: looks up rows held by others, names of new partitions */
-  CLAIMER_OPEN,       /* a batch is open: may settle, give back, be touched */
+  CLAIMER_OPEN,       /* a batch is open: may mark, settle, give back, be touched */
+  CLAIMER_MARKING,    /* its rows are being marked as published, before they are */
   CLAIMER_TOUCHING,   /* READY or OPEN, and a touch is under way */
   CLAIMER_SETTLING,   /* marks and COMMIT are under way */
   CLAIMER_GIVING_BACK /* ROLLBACK is under way */
@@ -35,10 +36,12 @@ enum claimer_state {
 
 enum claimer_event {
   CLAIMER_EV_NONE,
-  CLAIMER_EV_READY,      /* set up or synced: CLAIMER_READY */
-  CLAIMER_EV_FOUND,      /* the probe: something is pending */
-  CLAIMER_EV_NOTHING,    /* the probe: nothing is pending */
-  CLAIMER_EV_CLAIMED,    /* a batch was claimed: claimer_take_batch; rows held by others: claimer_held */
+  CLAIMER_EV_READY,   /* set up or synced: CLAIMER_READY */
+  CLAIMER_EV_FOUND,   /* the probe: something is pending */
+  CLAIMER_EV_NOTHING, /* the probe: nothing is pending */
+  CLAIMER_EV_CLAIMED, /* a batch was claimed: claimer_take_batch; rows held by others: claimer_held */
+  CLAIMER_EV_MARKED,  /* the batch's rows are marked: nobody else can touch them */
+  CLAIMER_EV_REFUSED, /* another session holds or has changed one of them: none is marked, the batch can only be given back */
   CLAIMER_EV_EMPTY,      /* the claim returned nothing; rows held by others: claimer_held */
   CLAIMER_EV_SETTLED,    /* committed */
   CLAIMER_EV_GIVEN_BACK, /* rolled back */
@@ -65,6 +68,8 @@ bool claimer_is_synced(const struct claimer *claimer, const bool *wanted);
 must_check int claimer_sync(struct claimer *claimer, const bool *wanted, int64_t now_us, struct err *err);
 must_check int claimer_probe(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err);
 must_check int claimer_claim(struct claimer *claimer, const struct claim *claim, int64_t now_us, struct err *err);
+/* OPEN, a batch that needs it: marks those messages of the batch that have no outcome (borrowed until the event).  MARKED or REFUSED. */
+must_check int claimer_mark(struct claimer *claimer, const struct batch *batch, int64_t now_us, struct err *err);
 /* OPEN: writes the outcomes of the batch (borrowed until the event) and commits. */
 must_check int claimer_settle(struct claimer *claimer, const struct batch *batch, int64_t now_us, struct err *err);
 must_check int claimer_give_back(struct claimer *claimer, int64_t now_us, struct err *err);
@@ -76,7 +81,7 @@ int64_t claimer_touch_due_us(const struct claimer *claimer);
 /* Goes on without blocking; at most one event a call. */
 enum claimer_event claimer_drive(struct claimer *claimer, int64_t now_us, struct err *err);
 
-/* True once after a simple claim did not do and was made again carefully. */
+/* True once after a claim that was not careful did not do and was made again carefully. */
 bool claimer_take_was_redone(struct claimer *claimer);
 /* After CLAIMED: the batch, now the caller's. */
 struct batch *claimer_take_batch(struct claimer *claimer);

@@ -65,6 +65,8 @@ void pg_free(struct pg *pg);
 must_check int pg_open(struct pg *pg, int64_t now_us, struct err *err);
 /* Is it that of a statement with NOWAIT that met a lock, or of one that waited for a lock beyond lock_timeout? */
 bool pg_is_lock_refused(const struct err *err);
+/* Is it that of a REPEATABLE READ transaction that would have written a row that was changed since its snapshot? */
+bool pg_is_row_changed(const struct err *err);
 /* True once after a notification of a LISTEN of this session came in, however many did. */
 bool pg_take_notified(struct pg *pg);
 /* Drops the connection at once; the server rolls back what was open.  Keeps nothing. */

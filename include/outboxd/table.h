@@ -20,6 +20,14 @@ enum { CLAIM_IN_LANES = 1, CLAIM_NOT_HELD_BACK = 2, CLAIM_NOT_AMONG_MANY = 4, CL
 #define CLAIM_FORMS_N 12
 #define PROBE_FORMS_N 4
 
+/* How a claim keeps its rows from others until its batch is settled: docs/architecture.md "The route of a message". */
+enum claim_kind {
+  CLAIM_CAREFUL, /* sql/claim.sql: locks them, and passes over those that others hold */
+  CLAIM_LOCKING, /* sql/claim_simple.sql: locks them, or fails */
+  CLAIM_MARKING, /* the same without locks: the claimer marks the rows before they are published */
+  CLAIM_KINDS_N
+};
+
 /* A table that holds rows: a partition, or the plain table itself.  Lives, unchanged, as long as the table's description: settles under way point
  * to it. */
 struct leaf {
@@ -28,6 +36,7 @@ struct leaf {
   char *name;             /* quoted, with its schema */
   char *settle_published; /* SQL */
   char *settle_failed;
+  char *settle_withheld;
 };
 
 struct table {
@@ -36,10 +45,9 @@ struct table {
   char *database; /* its name */
   bool is_partitioned;
   bool has_headers;
-  bool is_payload_text;       /* the payload is text, which need not be JSON */
-  int error_chars;            /* what last_error takes, at most 1,000 */
-  char *claim[CLAIM_FORMS_N]; /* SQL of sql/claim.sql and so on */
-  char *claim_simple[CLAIM_FORMS_N];
+  bool is_payload_text;                      /* the payload is text, which need not be JSON */
+  int error_chars;                           /* what last_error takes, at most 1,000 */
+  char *claim[CLAIM_KINDS_N][CLAIM_FORMS_N]; /* SQL of sql/claim.sql and so on */
   char *probe[PROBE_FORMS_N];
   char *passed;
   char *locked;

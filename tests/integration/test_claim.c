@@ -1,9 +1,11 @@
 /*
  * The claim by itself: a claimer and its session, without a coordinator.
  */
+#include <inttypes.h>
 #include <poll.h>
 
 #include "db.h"
+#include "fleet.h"
 #include "harness.h"
 #include "outboxd/buf.h"
 #include "outboxd/claimer.h"
@@ -12,6 +14,7 @@
 #include "outboxd/options.h"
 #include "outboxd/pgarray.h"
 #include "table.h"
+#include "wait.h"
 
 #define TABLE "outbox_messages"
 #define TIMEOUT_MS 30000
@@ -51,17 +54,21 @@ struct rig {
   struct claimer *claimer;
 };
 
-static void rig_open(struct rig *rig, int rows_n) {
+static void rig_open_form(struct rig *rig, enum table_form form, int rows_n) {
   char *argv[] = {(char[]){"outboxd"}, (char[]){"run"}, (char[]){"--database"}, stack->conninfo, NULL};
   struct err err = ERR_INIT;
   *rig = (struct rig){.conn = db_open(stack->conninfo)};
-  table_create(stack, rig->conn, TABLE_PLAIN, TABLE);
-  table_fill(rig->conn, TABLE_PLAIN, TABLE, rows_n, rows_n, 10);
+  table_create(stack, rig->conn, form, TABLE);
+  table_fill(rig->conn, form, TABLE, rows_n, rows_n, 10);
   REQUIRE(options_parse(4, argv, &rig->cfg, &err) == 0 && stop_new(&rig->stop, &err) == 0, "%s", err.text);
   rig->table = load_table(&rig->cfg, rig->stop);
   REQUIRE(claimer_new(&rig->cfg, rig->table, &rig->claimer, &err) == 0, "%s", err.text);
   REQUIRE(claimer_open(rig->claimer, clock_now_us(), &err) == 0, "%s", err.text);
   wait_event(rig->claimer, CLAIMER_EV_READY);
+}
+
+static void rig_open(struct rig *rig, int rows_n) {
+  rig_open_form(rig, TABLE_PLAIN, rows_n);
 }
 
 static void rig_close(struct rig *rig) {
@@ -87,9 +94,48 @@ static void rig_give_back(struct rig *rig, struct batch **batch) {
   wait_event(rig->claimer, CLAIMER_EV_GIVEN_BACK);
 }
 
-static struct claim claim_of(bool is_simple) {
-  return (struct claim){
-      .max_attempts_n = 10, .rows_n = 100, .bytes = 1000000, .printed_per_stored = 64, .is_simple = is_simple};
+static struct claim claim_of(enum claim_kind kind) {
+  return (struct claim){.max_attempts_n = 10, .rows_n = 100, .bytes = 1000000, .printed_per_stored = 64, .kind = kind};
+}
+
+/* Marks what has no outcome; expects the event. */
+static void rig_mark(struct rig *rig, const struct batch *batch, enum claimer_event expected) {
+  struct err err = ERR_INIT;
+  REQUIRE(claimer_mark(rig->claimer, batch, clock_now_us(), &err) == 0, "%s", err.text);
+  wait_event(rig->claimer, expected);
+}
+
+/* Settles a batch that has been given its outcomes. */
+static void rig_settle(struct rig *rig, struct batch **batch) {
+  struct err err = ERR_INIT;
+  REQUIRE(claimer_settle(rig->claimer, *batch, clock_now_us(), &err) == 0, "%s", err.text);
+  wait_event(rig->claimer, CLAIMER_EV_SETTLED);
+  batch_unref(batch);
+}
+
+/* As the coordinator does before it marks. */
+static void hand_out(struct batch *batch) {
+  for (int i = 0; i < batch->n; i++) {
+    batch->handed_n += batch->msgs[i].outcome == OUTCOME_NONE;
+  }
+}
+
+static struct msg *msg_of(struct batch *batch, int64_t id) {
+  for (int i = 0; i < batch->n; i++) {
+    if (batch->msgs[i].id == id) {
+      return &batch->msgs[i];
+    }
+  }
+  REQUIRE(false, "no message %lld", (long long)id);
+  return NULL;
+}
+
+static void publish_the_rest(struct batch *batch) {
+  for (int i = 0; i < batch->n; i++) {
+    if (batch->msgs[i].outcome == OUTCOME_NONE) {
+      batch_set_outcome(&batch->msgs[i], OUTCOME_PUBLISHED, NULL);
+    }
+  }
 }
 
 static bool has_id(const struct batch *batch, int64_t id) {
@@ -114,11 +160,10 @@ static void test_rows_of_open_batches_are_left_out_though_nobody_holds_them(void
   REQUIRE(pgarray_begin(&in_flight, PGARRAY_INT8, 2, &err) == 0 && pgarray_int8(&in_flight, open_ids[0], &err) == 0 &&
               pgarray_int8(&in_flight, open_ids[1], &err) == 0,
           "%s", err.text);
-  for (int form = 0; form < 4; form++) {
-    int is_simple = form % 2;
-    int is_many = form / 2;
+  for (int form = 0; form < 2 * CLAIM_KINDS_N; form++) {
+    int is_many = form % 2;
     const struct held *held = NULL;
-    struct claim claim = claim_of(is_simple != 0);
+    struct claim claim = claim_of((enum claim_kind)(form / 2));
     claim.in_flight = &in_flight;
     claim.in_flight_n = is_many != 0 ? 1000 : 2; /* which statement it is */
     struct batch *batch = rig_claim(&rig, &claim);
@@ -141,7 +186,7 @@ static void test_a_simple_claim_that_meets_a_lock_is_made_again(void **state) {
   PGconn *other = db_open(stack->conninfo);
   db_exec(other, "BEGIN");
   db_exec(other, "SELECT 1 FROM " TABLE " WHERE id = 3 FOR UPDATE");
-  const struct claim claim = claim_of(true);
+  const struct claim claim = claim_of(CLAIM_LOCKING);
   struct batch *batch = rig_claim(&rig, &claim);
   const struct held *held = NULL;
   assert_true(claimer_take_was_redone(rig.claimer));
@@ -169,7 +214,7 @@ static void test_a_simple_claim_that_meets_a_large_payload_is_made_again(void **
   (void)state;
   rig_open(&rig, 6);
   db_exec(rig.conn, "UPDATE " TABLE " SET payload = jsonb_build_object('n', repeat('abcdefghij', 30000)) WHERE id = 3");
-  const struct claim claim = claim_of(true);
+  const struct claim claim = claim_of(CLAIM_MARKING);
   struct batch *batch = rig_claim(&rig, &claim);
   assert_true(claimer_take_was_redone(rig.claimer));
   assert_int_equal(batch->n, 6);
@@ -206,7 +251,7 @@ static void test_many_large_payloads_are_claimed_some_at_a_time(void **state) {
   db_exec(rig.conn, "UPDATE " TABLE
                     " SET payload = jsonb_build_object('n', (SELECT string_agg(md5((id * 1000 + i %% 600)::text), '') "
                     "FROM generate_series(1, 1000) i), 'm', repeat('x', 300000))");
-  struct claim claim = claim_of(false);
+  struct claim claim = claim_of(CLAIM_CAREFUL);
   claim.rows_n = 1000;
   claim.bytes = 32000000;
   while (n < 150) {
@@ -222,11 +267,158 @@ static void test_many_large_payloads_are_claimed_some_at_a_time(void **state) {
   rig_close(&rig);
 }
 
+/* The rows of a marking claim are not locked before the mark, then they are: all but those that have an outcome already.  When all is
+ * published nothing more is written. */
+static void test_a_mark_holds_the_rows_until_the_batch_is_settled(void **state) {
+  struct rig rig;
+  (void)state;
+  rig_open(&rig, 6);
+  PGconn *other = db_open(stack->conninfo);
+  const struct claim claim = claim_of(CLAIM_MARKING);
+  struct batch *batch = rig_claim(&rig, &claim);
+  assert_int_equal(batch->n, 6);
+  assert_int_equal(fleet_locked_rows(other, TABLE), 0);
+  batch_set_outcome(msg_of(batch, 2), OUTCOME_WITHHELD, NULL); /* of an aggregate that is held back */
+  hand_out(batch);
+  rig_mark(&rig, batch, CLAIMER_EV_MARKED);
+  assert_int_equal(fleet_locked_rows(other, TABLE), 5);
+  assert_int_equal(db_int(other, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL"), 6);
+  publish_the_rest(batch);
+  rig_settle(&rig, &batch);
+  assert_int_equal(db_int(other, "SELECT id FROM " TABLE " WHERE published_at IS NULL"), 2);
+  assert_int_equal(db_int(other, "SELECT count(*) FROM " TABLE " WHERE attempts > 0 OR last_error IS NOT NULL"), 0);
+  assert_int_equal(fleet_locked_rows(other, TABLE), 0);
+
+  batch = rig_claim(&rig, &claim);
+  hand_out(batch);
+  rig_mark(&rig, batch, CLAIMER_EV_MARKED);
+  rig_give_back(&rig, &batch);
+  assert_int_equal(db_int(other, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL"), 1);
+  PQfinish(other);
+  rig_close(&rig);
+}
+
+/* Starts to withdraw a message that is held by a claimer, and waits until that waits. */
+static PGconn *begin_to_withdraw(int64_t id) {
+  PGconn *conn = db_open(stack->conninfo);
+  PGconn *watch = db_open(stack->conninfo);
+  char sql[128];
+  snprintf(sql, sizeof sql, "DELETE FROM " TABLE " WHERE id = %" PRId64 " AND published_at IS NULL", id);
+  REQUIRE(PQsendQuery(conn, sql) == 1, "%s", PQerrorMessage(conn));
+  WAIT_FOR(TIMEOUT_MS,
+           db_int(watch, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND wait_event_type = 'Lock'",
+                  PQbackendPID(conn)) == 1,
+           "nobody waits for message %" PRId64, id);
+  PQfinish(watch);
+  return conn;
+}
+
+static void end_to_withdraw(PGconn *conn, const char *rows_n) {
+  PGresult *result = PQgetResult(conn);
+  REQUIRE(PQresultStatus(result) == PGRES_COMMAND_OK, "%s", PQerrorMessage(conn));
+  assert_string_equal(PQcmdTuples(result), rows_n);
+  PQclear(result);
+  PQfinish(conn);
+}
+
+/* Where not all of a marked batch was published, the rows say what became of each; and at no moment before is one of them free. */
+static void test_a_mark_is_taken_back_for_what_was_not_published(void **state) {
+  static const enum table_form forms[] = {TABLE_PLAIN, TABLE_50};
+  (void)state;
+  for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
+    struct rig rig;
+    stack_reset(stack);
+    rig_open_form(&rig, forms[f], 300); /* of TABLE_50: more partitions than fit into one round of statements */
+    db_exec(rig.conn, "UPDATE " TABLE " SET attempts = 2, last_error = 'before' WHERE id IN (7, 9)");
+    struct claim claim = claim_of(CLAIM_MARKING);
+    claim.rows_n = 1000;
+    struct batch *batch = rig_claim(&rig, &claim);
+    assert_int_equal(batch->n, 300);
+    batch_set_outcome(msg_of(batch, 5), OUTCOME_WITHHELD, NULL);
+    hand_out(batch);
+    rig_mark(&rig, batch, CLAIMER_EV_MARKED);
+    PGconn *published = begin_to_withdraw(10);
+    PGconn *withheld = begin_to_withdraw(6);
+    batch_set_outcome(msg_of(batch, 6), OUTCOME_WITHHELD, NULL);
+    batch_set_outcome(msg_of(batch, 7), OUTCOME_FAILED, "no room");
+    batch_set_outcome(msg_of(batch, 8), OUTCOME_WITHHELD, NULL);
+    batch_set_outcome(msg_of(batch, 200), OUTCOME_FAILED, "no luck");
+    publish_the_rest(batch);
+    rig_settle(&rig, &batch);
+    end_to_withdraw(published, "0");
+    end_to_withdraw(withheld, "1");
+    char *left = db_text(
+        rig.conn, "SELECT string_agg(format('%%s %%s %%s', id, attempts, last_error), ', ' ORDER BY id) FROM " TABLE
+                  " WHERE published_at IS NULL");
+    assert_string_equal(left, "5 0 , 7 3 no room, 8 0 , 200 1 no luck");
+    assert_int_equal(db_int(rig.conn, "SELECT count(*) FROM " TABLE " WHERE last_error = 'before'"), 1);
+    free(left);
+
+    batch = rig_claim(&rig, &claim);
+    assert_int_equal(batch->n, 4);
+    hand_out(batch);
+    rig_mark(&rig, batch, CLAIMER_EV_MARKED);
+    publish_the_rest(batch);
+    rig_settle(&rig, &batch);
+    assert_int_equal(db_int(rig.conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL"), 0);
+    rig_close(&rig);
+  }
+}
+
+/* Between a claim without locks and its mark another session locks, changes or deletes one of the rows: nothing is marked. */
+static void test_a_mark_is_refused_when_a_row_is_not_what_was_read(void **state) {
+  static const struct {
+    const char *sql;
+    bool stays_open;
+    int then_n;
+  } cases[] = {
+      {"SELECT 1 FROM " TABLE " WHERE id = 3 FOR UPDATE", true, 6},
+      {"UPDATE " TABLE " SET payload = '{\"n\": \"changed\"}' WHERE id = 3", true, 6},
+      {"UPDATE " TABLE " SET payload = '{\"n\": \"changed\"}' WHERE id = 3", false, 6},
+      {"UPDATE " TABLE " SET published_at = now() WHERE id = 3", false, 5},
+      {"DELETE FROM " TABLE " WHERE id = 3", false, 5},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct rig rig;
+    stack_reset(stack);
+    rig_open(&rig, 6);
+    PGconn *other = db_open(stack->conninfo);
+    const struct claim claim = claim_of(CLAIM_MARKING);
+    struct batch *batch = rig_claim(&rig, &claim);
+    assert_int_equal(batch->n, 6);
+    hand_out(batch);
+    db_exec(other, "BEGIN");
+    db_exec(other, "%s", cases[i].sql);
+    if (!cases[i].stays_open) {
+      db_exec(other, "COMMIT");
+    }
+    rig_mark(&rig, batch, CLAIMER_EV_REFUSED);
+    rig_give_back(&rig, &batch);
+    if (cases[i].stays_open) {
+      db_exec(other, "COMMIT");
+    }
+    assert_int_equal(fleet_locked_rows(other, TABLE), 0);
+    batch = rig_claim(&rig, &claim);
+    assert_int_equal(batch->n, cases[i].then_n);
+    hand_out(batch);
+    rig_mark(&rig, batch, CLAIMER_EV_MARKED);
+    publish_the_rest(batch);
+    rig_settle(&rig, &batch);
+    assert_int_equal(db_int(other, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL"), 0);
+    PQfinish(other);
+    rig_close(&rig);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_rows_of_open_batches_are_left_out_though_nobody_holds_them),
       HARNESS_TEST(test_a_simple_claim_that_meets_a_lock_is_made_again),
       HARNESS_TEST(test_a_simple_claim_that_meets_a_large_payload_is_made_again),
+      HARNESS_TEST(test_a_mark_holds_the_rows_until_the_batch_is_settled),
+      HARNESS_TEST(test_a_mark_is_taken_back_for_what_was_not_published),
+      HARNESS_TEST(test_a_mark_is_refused_when_a_row_is_not_what_was_read),
       HARNESS_TEST(test_many_large_payloads_are_claimed_some_at_a_time),
   };
   log_setup(LOG_CRITICAL, LOG_TEXT);

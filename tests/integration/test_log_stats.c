@@ -184,7 +184,7 @@ static void test_delays_show_where_they_were_made(void **state) {
   REQUIRE_MOST_BETWEEN(phase, "lag_p50_ms", 1000, 60000);
   REQUIRE(most_of(phase, "settle_p50_ms") < most_of(phase, "redis_round_trip_p99_ms"), "settling took as long");
 
-  /* Settling takes 1 s; a message is in its stream by then. */
+  /* Marking takes 1 s. */
   phase = phase_begin(relay);
   db_exec(conn,
           "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'");

@@ -84,10 +84,73 @@ static void test_row_locked_by_a_foreign_session(void **state) {
   PQfinish(conn);
 }
 
+/* Rows are not locked between a claim and its mark.  Applications that change or withdraw pending messages meanwhile, at random: who was told that a
+ * pending row was changed finds the change in the stream, and what was deleted is not there.  The checker compares rows with entries. */
+static void test_changed_and_withdrawn_while_pending(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  struct prng prng = {.state = prng_seed()};
+  int64_t changed_n = 0;
+  int64_t withdrawn_n = 0;
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  for (int round = 0; round < harness_scaled(ROUNDS_N) / 4; round++) {
+    table_fill(conn, TABLE_PLAIN, TABLE, 3000, 100, 400);
+    int64_t last_id = db_int(conn, "SELECT max(id) FROM " TABLE);
+    struct relay *relay = relay_start(stack, ARGS("run", "--until-empty", "--no-cleanup"));
+    while (relay_is_running(relay)) {
+      int64_t id = prng_between(&prng, last_id - 2999, last_id);
+      if (prng_below(&prng, 2) == 0) {
+        changed_n += db_affected(conn,
+                                 "UPDATE " TABLE " SET payload = '{\"changed\": %" PRIu64 "}' WHERE id = %" PRId64
+                                 " AND published_at IS NULL",
+                                 prng_below(&prng, 1000000), id);
+      } else {
+        withdrawn_n += db_affected(conn, "DELETE FROM " TABLE " WHERE id = %" PRId64 " AND published_at IS NULL", id);
+      }
+    }
+    REQUIRE(relay_wait(relay, DRAIN_MS) == 0, "round %d: the relay fails", round);
+  }
+  printf("%" PRId64 " changed, %" PRId64 " withdrawn\n", changed_n, withdrawn_n);
+  REQUIRE(changed_n > 0 && withdrawn_n > 0, "the relay was always first");
+  check_require_good(stack, NULL);
+  PQfinish(conn);
+}
+
+/* Sessions that end while they mark, with batches behind them that are marked already: none of these may go first. */
+static void test_sessions_lost_while_they_mark(void **state) {
+  PGconn *conn = db_open(stack->conninfo);
+  (void)state;
+  table_create(stack, conn, TABLE_PLAIN, TABLE);
+  db_exec(conn, "CREATE TABLE pace (seconds float8)");
+  db_exec(conn, "INSERT INTO pace VALUES (0.4)");
+  db_exec(conn, "GRANT SELECT ON pace TO PUBLIC");
+  db_exec(conn,
+          "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(seconds * random()) FROM "
+          "pace; RETURN NULL; END'");
+  db_exec(conn, "CREATE TRIGGER slow BEFORE UPDATE ON " TABLE " FOR EACH STATEMENT EXECUTE FUNCTION slow()");
+  table_fill(conn, TABLE_PLAIN, TABLE, 3000, 5, 20);
+  struct relay *relay = relay_start(stack, ARGS("run", "--batch", "100", "--no-cleanup"));
+  for (int i = 0; i < 10; i++) {
+    WAIT_FOR(DRAIN_MS,
+             db_int(conn, "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE "
+                          "application_name = 'outboxd claimer' AND wait_event = 'PgSleep' ORDER BY xact_start LIMIT "
+                          "1) AS marking") == 1,
+             "no session marks");
+  }
+  db_exec(conn, "UPDATE pace SET seconds = 0");
+  wait_no_pending(conn, TABLE, 10, DRAIN_MS);
+  REQUIRE(relay_count(relay, "session_lost") > 0, "the relay has lost no session");
+  relay_stop(relay);
+  check_require_good(stack, NULL);
+  PQfinish(conn);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_message_after_a_late_commit),
       HARNESS_TEST(test_row_locked_by_a_foreign_session),
+      HARNESS_TEST(test_changed_and_withdrawn_while_pending),
+      HARNESS_TEST(test_sessions_lost_while_they_mark),
   };
   return HARNESS_RUN(tests, &stack, NULL);
 }
