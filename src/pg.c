@@ -6,6 +6,7 @@
  */
 #include "outboxd/pg.h"
 
+#include <endian.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -666,15 +667,13 @@ int64_t pg_parse_int64(const PGresult *result, int row, int column) {
 }
 
 int64_t pg_get_int64(const PGresult *result, int row, int column) {
-  const unsigned char *bytes = (const unsigned char *)PQgetvalue(result, row, column);
-  uint64_t value = 0;
-  for (int i = 0; i < 8; i++) {
-    value = value << 8 | bytes[i];
-  }
-  return (int64_t)value;
+  uint64_t value;
+  memcpy(&value, PQgetvalue(result, row, column), sizeof value);
+  return (int64_t)be64toh(value);
 }
 
 int32_t pg_get_int32(const PGresult *result, int row, int column) {
-  const unsigned char *bytes = (const unsigned char *)PQgetvalue(result, row, column);
-  return (int32_t)((uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3]);
+  uint32_t value;
+  memcpy(&value, PQgetvalue(result, row, column), sizeof value);
+  return (int32_t)be32toh(value);
 }
