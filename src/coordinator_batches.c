@@ -59,12 +59,14 @@ bool batches_are_none_open(const struct coordinator *c) {
 
 /* -------------------------------------------------------------------------------------------------- claim */
 
-/* A mark that is taken back leaves a dead version of each row: not while Redis does not answer, or refuses. */
+/* A mark that is taken back leaves a dead version of each row: not while Redis does not answer, or refuses.  And it takes a round trip more: not for
+ * the few rows that a notification tells of, which somebody wants at once. */
 static enum claim_kind choose_kind(const struct coordinator *c, int64_t now_us) {
   if (now_us < c->simple_allowed_us) {
     return CLAIM_CAREFUL;
   }
-  return c->is_wary ? CLAIM_LOCKING : CLAIM_MARKING;
+  bool is_urgent = c->is_caught_up && lease_is_listening(c->lease);
+  return c->is_wary || is_urgent ? CLAIM_LOCKING : CLAIM_MARKING;
 }
 
 /* The ids of the open batches that the claim may meet: they are pending until their settle commits, and must not take the place of others. */
