@@ -46,8 +46,8 @@ struct marked {
 
 struct settle {
   bool is_mark;
-  const unsigned char **
-      places; /* of the batch's messages since they were marked, in the mark's results; NULL: not marked.  NULL: rows are locked */
+  /* Where the batch's messages are since they were marked, in the mark's results; NULL for one that was not, and altogether where rows are locked. */
+  const unsigned char **places;
   int groups_n;
   struct group *groups;
   int next;                    /* group to hand out next */
