@@ -230,6 +230,16 @@ static int find_places(struct settle *settle, const struct batch *batch, const s
     order[i] = &batch->msgs[i];
   }
   qsort(order, (size_t)batch->n, sizeof *order, compare_msgs);
+  for (int i = 1; i < batch->n; i++) {
+    if (compare_msgs(&order[i - 1], &order[i]) == 0) {
+      int64_t id = order[i]->id;
+      free(order);
+      return err_set(err, ERR_RETRY, "same_id",
+                     "two pending rows of one partition have the id %lld: which of them was marked where cannot be "
+                     "told, the batch is claimed again with its rows locked",
+                     (long long)id);
+    }
+  }
   for (int m = 0; m < mark->marked_n; m++) {
     PGresult *rows = mark->marked[m].rows;
     for (int row = 0; row < PQntuples(rows); row++) {

@@ -89,8 +89,7 @@ struct batch {
   int parts_open_n;   /* coordinator only: publishers that have not answered yet */
   int handed_n;       /* messages that had no outcome when the batch was marked or handed to the publishers */
   bool needs_mark;    /* its rows are not locked: claimer_mark comes before anything else */
-  bool
-      is_waiting; /* coordinator only: no publisher has it yet, its rows or those of an earlier batch are being marked */
+  bool is_waiting;    /* coordinator only: no publisher has it yet; it, or one before it, is being marked */
   bool is_untouched;  /* coordinator only: all of it is held back, no publisher has it */
   bool is_given_back; /* coordinator only: to be rolled back instead of settled */
   _Atomic int refs_n;

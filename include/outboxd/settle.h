@@ -29,7 +29,8 @@ void settle_prepared_clear(struct settle_prepared *prepared);
  * parameters.  ERR_RETRY on no memory, ERR_BUG on an unknown partition.  batch is borrowed for the call only. */
 must_check int settle_new_mark(const struct batch *batch, const struct table *table, struct settle **out,
                                struct err *err);
-/* The outcomes, which must be complete, in the same way.  mark: the batch's, or NULL where its rows are locked; borrowed for the call only. */
+/* The outcomes, which must be complete, in the same way.  mark: the batch's, or NULL where its rows are locked; borrowed until settle_free.  ERR_RETRY also
+ * where a mark has to be taken back and rows of a partition have the same id. */
 must_check int settle_new(const struct batch *batch, const struct table *table, const struct settle *mark,
                           struct settle **out, struct err *err);
 void settle_free(struct settle *settle);

@@ -411,6 +411,33 @@ static void test_a_mark_is_refused_when_a_row_is_not_what_was_read(void **state)
   }
 }
 
+/* Nothing keeps ids unique in a table without a primary key, and a sequence may have been set back.  Where a mark has to be taken back, rows of the
+ * same id cannot be told from each other: nothing is written, the batch goes back whole. */
+static void test_a_mark_of_rows_with_the_same_id_is_given_up(void **state) {
+  struct rig rig;
+  struct err err = ERR_INIT;
+  (void)state;
+  stack_reset(stack);
+  rig_open_form(&rig, TABLE_50, 6);
+  db_exec(rig.conn,
+          "UPDATE " TABLE " SET id = 3, created_at = (SELECT created_at FROM " TABLE " WHERE id = 3) WHERE id = 4");
+  const struct claim claim = claim_of(CLAIM_MARKING);
+  struct batch *batch = rig_claim(&rig, &claim);
+  assert_int_equal(batch->n, 6);
+  hand_out(batch);
+  rig_mark(&rig, batch, CLAIMER_EV_MARKED);
+  batch_set_outcome(msg_of(batch, 3), OUTCOME_FAILED, "no room");
+  publish_the_rest(batch);
+  assert_int_equal(claimer_settle(rig.claimer, batch, clock_now_us(), &err), -1);
+  assert_string_equal(err.code, "same_id");
+  assert_int_equal(claimer_state(rig.claimer), CLAIMER_CLOSED);
+  batch_unref(&batch);
+  WAIT_FOR(TIMEOUT_MS, fleet_locked_rows(rig.conn, TABLE) == 0, "its rows stay locked");
+  assert_int_equal(
+      db_int(rig.conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL AND coalesce(attempts, 0) = 0"), 6);
+  rig_close(&rig);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_rows_of_open_batches_are_left_out_though_nobody_holds_them),
@@ -419,6 +446,7 @@ int main(void) {
       HARNESS_TEST(test_a_mark_holds_the_rows_until_the_batch_is_settled),
       HARNESS_TEST(test_a_mark_is_taken_back_for_what_was_not_published),
       HARNESS_TEST(test_a_mark_is_refused_when_a_row_is_not_what_was_read),
+      HARNESS_TEST(test_a_mark_of_rows_with_the_same_id_is_given_up),
       HARNESS_TEST(test_many_large_payloads_are_claimed_some_at_a_time),
   };
   log_setup(LOG_CRITICAL, LOG_TEXT);
