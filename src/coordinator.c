@@ -20,6 +20,10 @@
 #define TRIGGER_EVERY_US (10 * INT64_C(1000000))
 #define RECONNECT_FIRST_MS 100
 #define RECONNECT_MAX_MS 5000
+/* After a row that was locked by another session or too large for a simple claim, for so long all claims are careful ones: PostgreSQL logs an error
+ * for each try that met a lock. */
+#define CAREFUL_FIRST_MS 250
+#define CAREFUL_MAX_MS 60000
 #define TURN_EVERY_US 250000 /* at least: whoever watches over this thread sees that it goes round */
 #define DEAD_SHARE 20        /* looking for dead messages takes at most one part in so many of the time */
 
@@ -540,6 +544,7 @@ int coordinator_start(const struct cfg *cfg, struct table *table, struct publish
   c->dead_check_us = INT64_MAX;
   c->sweep_due_us = INT64_MAX;
   c->lease_backoff = (struct backoff){.first_ms = RECONNECT_FIRST_MS, .max_ms = RECONNECT_MAX_MS};
+  c->careful = (struct backoff){.first_ms = CAREFUL_FIRST_MS, .max_ms = CAREFUL_MAX_MS};
   pthread_mutex_init(&c->stats_mutex, NULL);
   c->seats = calloc((size_t)cfg->claimers_n, sizeof *c->seats);
   if (c->seats == NULL) {

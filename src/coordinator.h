@@ -108,6 +108,8 @@ struct coordinator {
   struct buf in_flight;      /* int8[] of the open batches' ids */
   bool is_caught_up;         /* the last claim found less than a whole batch */
   int64_t simple_allowed_us; /* until then claims are careful ones */
+  int64_t careful_us;        /* for how long, this time */
+  struct backoff careful;    /* the next, longer when it is soon needed again */
   bool is_wary;   /* the last batch was not published as it was handed out: a mark may have to be taken back again */
   bool is_cut;    /* a batch of this epoch was not handed to the publishers: nothing behind it is */
   bool is_woken;  /* rows were committed since the last claim or probe was sent */

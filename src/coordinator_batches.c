@@ -20,9 +20,6 @@
 #define SWEEP_GROWTH 4       /* a sweep is believed to cost at most so many times what the one before did, */
 #define SWEEP_CHEAP_US 10000 /* and this */
 #define SWEEP_EVERY_US 10000000
-/* After a row that was locked by another session or too large for a simple claim, for so long all claims are careful ones.  PostgreSQL logs an error
- * for each try that met a lock. */
-#define CAREFUL_US (60 * INT64_C(1000000))
 #define OLD_US 5000000   /* no INSERT waits so long between drawing its id and writing */
 #define PRINTED_FIRST 64 /* text bytes of one stored byte of a compressed payload, before any was seen */
 #define PRINTED_LEAST 4
@@ -67,6 +64,15 @@ static enum claim_kind choose_kind(const struct coordinator *c, int64_t now_us) 
   }
   bool is_urgent = c->is_caught_up && lease_is_listening(c->lease);
   return c->is_wary || is_urgent ? CLAIM_LOCKING : CLAIM_MARKING;
+}
+
+/* A claim that was not careful, or its mark, did not do. */
+static void be_careful(struct coordinator *c, int64_t now_us) {
+  if (now_us - c->simple_allowed_us > c->careful_us) {
+    backoff_reset(&c->careful); /* it went well for longer than it was avoided */
+  }
+  c->careful_us = backoff_next_us(&c->careful);
+  c->simple_allowed_us = now_us + c->careful_us;
 }
 
 /* The ids of the open batches that the claim may meet: they are pending until their settle commits, and must not take the place of others. */
@@ -564,7 +570,7 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
   if (c->claiming == index && event != CLAIMER_EV_NONE) {
     c->claiming = -1;
     if (claimer_take_was_redone(seat->claimer)) {
-      c->simple_allowed_us = now_us + CAREFUL_US;
+      be_careful(c, now_us);
     }
     count_sweep(c, seat, event != CLAIMER_EV_LOST, now_us);
   }
@@ -593,7 +599,7 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     dispatch_waiting(c);
     return;
   case CLAIMER_EV_REFUSED:
-    c->simple_allowed_us = now_us + CAREFUL_US;
+    be_careful(c, now_us);
     cut(c, seat->batch);
     return;
   case CLAIMER_EV_EMPTY:

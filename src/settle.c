@@ -18,8 +18,11 @@
 #define LEAVES_MAX ((PG_STEPS_MAX - STEPS_OF_ALL_MAX) / STEPS_PER_LEAF)
 #define NAME_BYTES 16
 
-/* Where another session holds a row the mark does not wait; PostgreSQL has no NOWAIT for an UPDATE, this comes next to it. */
-#define MARK_WAIT "SET LOCAL lock_timeout = '5ms'"
+/* Where another session holds a row the mark gives up soon; PostgreSQL has no NOWAIT for an UPDATE.  It is also for how long a session may have to wait
+ * until another one has made the partition's file longer, which takes a lock too. */
+#define MARK_WAIT "SET LOCAL lock_timeout = '50ms'"
+/* What is in Redis already must be settled; the rows are this transaction's own. */
+#define SETTLE_WAIT "SET LOCAL lock_timeout = 0"
 
 /* What is written to rows of a partition. */
 enum change { CHANGE_NONE, CHANGE_PUBLISHED, CHANGE_FAILED, CHANGE_WITHHELD, CHANGES_N };
@@ -46,6 +49,7 @@ struct marked {
 
 struct settle {
   bool is_mark;
+  bool is_marked; /* the same transaction has marked the batch */
   /* Where the batch's messages are since they were marked, in the mark's results; NULL for one that was not, and altogether where rows are locked. */
   const unsigned char **places;
   int groups_n;
@@ -290,6 +294,7 @@ int settle_new(const struct batch *batch, const struct table *table, const struc
   if (settle == NULL) {
     return -1;
   }
+  settle->is_marked = mark != NULL;
   if (mark != NULL && batch_is_all_published(batch)) {
     *out = settle; /* there is nothing to write but the COMMIT */
     return 0;
@@ -372,8 +377,8 @@ int settle_next(struct settle *settle, struct settle_prepared *prepared, struct 
   if (settle->is_ended) {
     return 0;
   }
-  if (settle->is_mark && settle->next == 0) {
-    add_query(settle, steps, MARK_WAIT);
+  if (settle->next == 0 && settle->groups_n > 0 && (settle->is_mark || settle->is_marked)) {
+    add_query(settle, steps, settle->is_mark ? MARK_WAIT : SETTLE_WAIT);
   }
   int left_n = settle->groups_n - settle->next;
   int end = settle->next + (left_n < LEAVES_MAX ? left_n : LEAVES_MAX);

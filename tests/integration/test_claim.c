@@ -438,6 +438,37 @@ static void test_a_mark_of_rows_with_the_same_id_is_given_up(void **state) {
   rig_close(&rig);
 }
 
+/* A mark does not wait for long.  The settle of a marked batch, some of which is in the streams, does. */
+static void test_a_settle_waits_though_the_mark_would_not(void **state) {
+  struct rig rig;
+  struct err err = ERR_INIT;
+  (void)state;
+  stack_reset(stack);
+  rig_open(&rig, 6);
+  db_exec(rig.conn, "CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS "
+                    "'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END'");
+  db_exec(rig.conn, "CREATE TRIGGER wait BEFORE UPDATE ON " TABLE
+                    " FOR EACH ROW WHEN (NEW.published_at IS NULL) EXECUTE FUNCTION wait_for_lock()");
+  const struct claim claim = claim_of(CLAIM_MARKING);
+  struct batch *batch = rig_claim(&rig, &claim);
+  hand_out(batch);
+  rig_mark(&rig, batch, CLAIMER_EV_MARKED);
+  batch_set_outcome(msg_of(batch, 3), OUTCOME_FAILED, "no room");
+  publish_the_rest(batch);
+  db_exec(rig.conn, "SELECT pg_advisory_lock(1)");
+  REQUIRE(claimer_settle(rig.claimer, batch, clock_now_us(), &err) == 0, "%s", err.text);
+  for (int64_t end_us = clock_now_us() + 500000; clock_now_us() < end_us; wait_out(10)) {
+    REQUIRE(claimer_drive(rig.claimer, clock_now_us(), &err) == CLAIMER_EV_NONE, "it did not wait: %s", err.text);
+  }
+  db_exec(rig.conn, "SELECT pg_advisory_unlock(1)");
+  wait_event(rig.claimer, CLAIMER_EV_SETTLED);
+  batch_unref(&batch);
+  assert_int_equal(db_int(rig.conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL AND attempts = 1"), 1);
+  assert_int_equal(db_int(rig.conn, "SELECT count(*) FROM " TABLE " WHERE published_at IS NULL"), 1);
+  db_exec(rig.conn, "DROP FUNCTION wait_for_lock() CASCADE");
+  rig_close(&rig);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       HARNESS_TEST(test_rows_of_open_batches_are_left_out_though_nobody_holds_them),
@@ -447,6 +478,7 @@ int main(void) {
       HARNESS_TEST(test_a_mark_is_taken_back_for_what_was_not_published),
       HARNESS_TEST(test_a_mark_is_refused_when_a_row_is_not_what_was_read),
       HARNESS_TEST(test_a_mark_of_rows_with_the_same_id_is_given_up),
+      HARNESS_TEST(test_a_settle_waits_though_the_mark_would_not),
       HARNESS_TEST(test_many_large_payloads_are_claimed_some_at_a_time),
   };
   log_setup(LOG_CRITICAL, LOG_TEXT);
