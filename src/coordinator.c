@@ -520,6 +520,7 @@ void coordinator_free(struct coordinator *c) {
   held_back_free(c->held_back);
   horizon_free(c->horizon);
   buf_free(&c->in_flight);
+  buf_free(&c->left);
   pthread_mutex_destroy(&c->stats_mutex);
   free(c);
 }

@@ -105,7 +105,8 @@ struct coordinator {
   int64_t seq;
   struct horizon *horizon;   /* how far the claims of this epoch have come */
   int64_t known_id;          /* largest id claimed before this epoch: held-back aggregates' known rows lie up to it */
-  struct buf in_flight;      /* int8[] of the open batches' ids */
+  struct buf left;           /* int64_t: ids above near of what was claimed in this epoch and not published */
+  struct buf in_flight;      /* int8[] of the open batches' ids and of these */
   bool is_caught_up;         /* the last claim found less than a whole batch */
   int64_t simple_allowed_us; /* until then claims are careful ones */
   int64_t careful_us;        /* for how long, this time */

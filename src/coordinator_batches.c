@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "coordinator.h"
 #include "outboxd/clock.h"
@@ -75,10 +76,41 @@ static void be_careful(struct coordinator *c, int64_t now_us) {
   c->simple_allowed_us = now_us + c->careful_us;
 }
 
-/* The ids of the open batches that the claim may meet: they are pending until their settle commits, and must not take the place of others. */
+/* The batch is settled; what was not published stays pending, and is for another epoch.  The claims of this one begin a little behind where they have
+ * been, and would bring it once more each time. */
+static void note_left(struct coordinator *c, const struct batch *batch) {
+  int64_t near = horizon_near(c->horizon);
+  for (int i = 0; i < batch->n; i++) {
+    const struct msg *msg = &batch->msgs[i];
+    struct err err = ERR_INIT;
+    if (msg->outcome != OUTCOME_PUBLISHED && msg->id > near &&
+        buf_append(&c->left, &msg->id, sizeof msg->id, &err) != 0) {
+      log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));
+      return;
+    }
+  }
+}
+
+/* Forgets what claims begin behind now.  Returns how many are left. */
+static int drop_left(struct coordinator *c) {
+  int64_t near = horizon_near(c->horizon);
+  int64_t id;
+  size_t kept = 0;
+  for (size_t at = 0; at < c->left.len; at += sizeof id) {
+    memcpy(&id, c->left.data + at, sizeof id);
+    if (id > near) {
+      memcpy(c->left.data + kept, &id, sizeof id);
+      kept += sizeof id;
+    }
+  }
+  c->left.len = kept;
+  return (int)(kept / sizeof id);
+}
+
+/* The ids that the claim may meet and has to leave out: those of the open batches, which are pending until their settle commits, and what is left. */
 static int fill_in_flight(struct coordinator *c, struct err *err) {
   int64_t far = horizon_far(c->horizon);
-  int n = 0;
+  int n = drop_left(c);
   for (int i = 0; i < SEATS(c); i++) {
     const struct batch *batch = c->seats[i].batch;
     for (int m = 0; batch != NULL && m < batch->n; m++) {
@@ -95,6 +127,13 @@ static int fill_in_flight(struct coordinator *c, struct err *err) {
       if (batch->msgs[m].id > far && pgarray_int8(&c->in_flight, batch->msgs[m].id, err) != 0) {
         return -1;
       }
+    }
+  }
+  for (size_t at = 0; at < c->left.len; at += sizeof(int64_t)) {
+    int64_t id;
+    memcpy(&id, c->left.data + at, sizeof id);
+    if (pgarray_int8(&c->in_flight, id, err) != 0) {
+      return -1;
     }
   }
   return n;
@@ -613,12 +652,14 @@ void batches_on_claimer(struct coordinator *c, int index, enum claimer_event eve
     pthread_mutex_unlock(&c->stats_mutex);
     c->is_wary = !batch_is_all_published(seat->batch);
     tell_settled(c, seat->batch);
+    note_left(c, seat->batch);
     batch_unref(&seat->batch);
     return;
   }
   case CLAIMER_EV_GIVEN_BACK:
     if (seat->batch->is_untouched) {
       count_batch(c, seat->batch, true);
+      note_left(c, seat->batch);
       batch_unref(&seat->batch);
     } else {
       end_unsettled(c, seat);

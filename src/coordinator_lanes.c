@@ -290,6 +290,7 @@ int lanes_start_epoch(struct coordinator *c, int64_t now_us, struct err *err) {
   c->epoch++;
   c->is_epoch_told = false;
   c->is_cut = false;
+  buf_reset(&c->left);
   c->known_id = horizon_cursor(c->horizon) > c->known_id ? horizon_cursor(c->horizon) : c->known_id;
   horizon_reset(c->horizon);
   c->is_probed = false;
