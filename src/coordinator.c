@@ -279,7 +279,7 @@ static void use_lease(struct coordinator *c, int64_t now_us) {
     c->next_left_us = now_us + LEFT_EVERY_US;
     const struct buf *held = NULL;
     c->is_left_asked = false;
-    rc = held_back_param(c->held_back, &held, &err);
+    rc = held_back_param(c->held_back, INT64_MIN, &held, &err);
     rc = rc == 0 ? lease_ask_left(c->lease, held, now_us, &err) : 0;
   } else if (now_us >= c->next_fleet_us && !c->is_ending) {
     bool is_short = c->active_n < c->cfg->lanes_n;

@@ -122,7 +122,7 @@ struct coordinator {
   int64_t sweep_spent_us;   /* by it so far; -1 before its first answer */
   int64_t sweep_cost_us;    /* the same, as far as that is credible */
   int64_t sweep_before_us;  /* cost of the one before */
-  int64_t sweep_allowed_us; /* sweeps may take a tenth of the time: not before */
+  int64_t sweep_allowed_us; /* sweeps may take a twentieth of the time: not before */
   int64_t sweep_due_us;     /* while claims are full: the next one */
   int64_t dead_check_us;    /* --on-dead block: when to look again; INT64_MAX */
   bool is_dead_known;

@@ -17,7 +17,7 @@
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS 60000
 #define LOCKED_RETRY_MS 500  /* a row held by another session is looked at again after about so long */
-#define SWEEP_SHARE 10       /* sweeps take at most one part in so many of the time */
+#define SWEEP_SHARE 20       /* sweeps take at most one part in so many of the time */
 #define SWEEP_GROWTH 4       /* a sweep is believed to cost at most so many times what the one before did, */
 #define SWEEP_CHEAP_US 10000 /* and this */
 #define SWEEP_EVERY_US 10000000
@@ -76,15 +76,19 @@ static void be_careful(struct coordinator *c, int64_t now_us) {
   c->simple_allowed_us = now_us + c->careful_us;
 }
 
+static int remember_left(struct coordinator *c, const struct msg *msg, struct err *err) {
+  if (msg->outcome == OUTCOME_WITHHELD) {
+    (void)held_back_saw(c->held_back, msg->key, msg->id);
+  }
+  return msg->id > horizon_near(c->horizon) ? buf_append(&c->left, &msg->id, sizeof msg->id, err) : 0;
+}
+
 /* The batch is settled; what was not published stays pending, and is for another epoch.  The claims of this one begin a little behind where they have
  * been, and would bring it once more each time. */
 static void note_left(struct coordinator *c, const struct batch *batch) {
-  int64_t near = horizon_near(c->horizon);
+  struct err err = ERR_INIT;
   for (int i = 0; i < batch->n; i++) {
-    const struct msg *msg = &batch->msgs[i];
-    struct err err = ERR_INIT;
-    if (msg->outcome != OUTCOME_PUBLISHED && msg->id > near &&
-        buf_append(&c->left, &msg->id, sizeof msg->id, &err) != 0) {
+    if (batch->msgs[i].outcome != OUTCOME_PUBLISHED && remember_left(c, &batch->msgs[i], &err) != 0) {
       log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));
       return;
     }
@@ -160,7 +164,7 @@ static int fill_claim(struct coordinator *c, struct claim *claim, int64_t now_us
   /* Ahead of where the claims have been, the rows of aggregates held back are few: on_claimed leaves them out one by one.  The list may be long, and
    * PostgreSQL makes a table of it for each claim. */
   c->is_claim_behind = horizon_near(c->horizon) < c->known_id;
-  return c->is_claim_behind ? held_back_param(c->held_back, &claim->held_back, err) : 0;
+  return c->is_claim_behind ? held_back_param(c->held_back, claim->far, &claim->held_back, err) : 0;
 }
 
 /* Sends a claim, or the cheaper probe when the last claim found less than a batch. */
@@ -278,7 +282,7 @@ static void hold_back_locked(struct coordinator *c, int index, int64_t now_us) {
   int64_t not_said = 0;
   for (int h = 0; h < held_n; h++) {
     int64_t due_us = now_us + backoff_nth_us(LOCKED_RETRY_MS, LOCKED_RETRY_MS, 1);
-    if (held_back_add(c->held_back, held[h].key, HELD_LOCKED, due_us, &err) != 0) {
+    if (held_back_add(c->held_back, held[h].key, HELD_LOCKED, due_us, held[h].id, &err) != 0) {
       log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));
     }
     for (int i = 0; batch != NULL && i < batch->n; i++) {
@@ -338,7 +342,7 @@ static void hold_back_revived(struct coordinator *c, const struct batch *batch, 
     if (!msg->is_revived || horizon_has_ended(c->horizon, (uint32_t)batch_int64(batch, msg, COL_REVIVED))) {
       continue;
     }
-    if (held_back_add(c->held_back, msg->key, HELD_FAILED, now_us, &err) != 0) {
+    if (held_back_add(c->held_back, msg->key, HELD_FAILED, now_us, msg->id, &err) != 0) {
       log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));
     }
   }
@@ -347,7 +351,7 @@ static void hold_back_revived(struct coordinator *c, const struct batch *batch, 
 /* The messages of aggregates that are held back stay pending; the next sweep that comes after their release finds them. */
 static void withhold_held_back(const struct coordinator *c, struct batch *batch) {
   for (int i = 0; i < batch->n; i++) {
-    if (batch->msgs[i].outcome == OUTCOME_NONE && held_back_has(c->held_back, batch->msgs[i].key)) {
+    if (batch->msgs[i].outcome == OUTCOME_NONE && held_back_saw(c->held_back, batch->msgs[i].key, batch->msgs[i].id)) {
       batch_set_outcome(&batch->msgs[i], OUTCOME_WITHHELD, NULL);
     }
     batch->handed_n += batch->msgs[i].outcome == OUTCOME_NONE;
@@ -477,13 +481,13 @@ static void on_failed(struct coordinator *c, const struct batch *batch, const st
   int rc = 0;
   if (!is_dead) {
     rc = held_back_add(c->held_back, msg->key, HELD_FAILED,
-                       now_us + backoff_nth_us(RETRY_FIRST_MS, RETRY_MAX_MS, attempts_n), &err);
+                       now_us + backoff_nth_us(RETRY_FIRST_MS, RETRY_MAX_MS, attempts_n), msg->id, &err);
   } else if (c->cfg->on_dead == CFG_ON_DEAD_BLOCK) {
-    rc = held_back_add(c->held_back, msg->key, HELD_DEAD, INT64_MAX, &err);
+    rc = held_back_add(c->held_back, msg->key, HELD_DEAD, INT64_MAX, msg->id, &err);
     c->dead_check_us = c->dead_check_us < now_us + DEAD_EVERY_US ? c->dead_check_us : now_us + DEAD_EVERY_US;
   } else {
     /* The later ones of the aggregate may flow, as soon as the mark of the dead one is committed. */
-    rc = held_back_add(c->held_back, msg->key, HELD_FAILED, now_us, &err);
+    rc = held_back_add(c->held_back, msg->key, HELD_FAILED, now_us, msg->id, &err);
   }
   if (rc != 0) {
     log_event(LOG_ERROR, "out_of_memory", err.text, LOG_STR("code", err.code));

@@ -14,6 +14,7 @@ struct entry {
   int64_t key;
   enum held_reason reason;
   int64_t due_us;
+  int64_t last_id;
   bool is_kept; /* scratch of held_back_keep_dead */
   UT_hash_handle hh;
 };
@@ -22,6 +23,8 @@ struct held_back {
   struct entry *entries;
   int n[HELD_REASONS_N];
   struct buf param;
+  int param_n;
+  int64_t param_above; /* it has the keys that have messages above this id */
   bool is_param_stale;
   int64_t next_due_us; /* a lower bound of all due times */
 };
@@ -66,7 +69,23 @@ bool held_back_has(const struct held_back *held_back, int64_t key) {
   return find(held_back, key) != NULL;
 }
 
-int held_back_add(struct held_back *held_back, int64_t key, enum held_reason reason, int64_t due_us, struct err *err) {
+static void raise_last(struct held_back *held_back, struct entry *entry, int64_t id) {
+  if (id > entry->last_id) {
+    held_back->is_param_stale |= entry->last_id <= held_back->param_above && id > held_back->param_above;
+    entry->last_id = id;
+  }
+}
+
+bool held_back_saw(struct held_back *held_back, int64_t key, int64_t id) {
+  struct entry *entry = find(held_back, key);
+  if (entry != NULL) {
+    raise_last(held_back, entry, id);
+  }
+  return entry != NULL;
+}
+
+int held_back_add(struct held_back *held_back, int64_t key, enum held_reason reason, int64_t due_us, int64_t last_id,
+                  struct err *err) {
   struct entry *entry = find(held_back, key);
   held_back->next_due_us = due_us < held_back->next_due_us ? due_us : held_back->next_due_us;
   if (entry != NULL) {
@@ -76,6 +95,7 @@ int held_back_add(struct held_back *held_back, int64_t key, enum held_reason rea
       entry->reason = reason;
     }
     entry->due_us = due_us > entry->due_us ? due_us : entry->due_us;
+    raise_last(held_back, entry, last_id);
     return 0;
   }
   entry = calloc(1, sizeof *entry);
@@ -85,6 +105,7 @@ int held_back_add(struct held_back *held_back, int64_t key, enum held_reason rea
   entry->key = key;
   entry->reason = reason;
   entry->due_us = due_us;
+  entry->last_id = last_id;
   HASH_ADD(hh, held_back->entries, key, sizeof entry->key, entry);
   held_back->n[reason]++;
   held_back->is_param_stale = true;
@@ -110,7 +131,7 @@ int held_back_release_due(struct held_back *held_back, int64_t now_us) {
 
 int held_back_keep_dead(struct held_back *held_back, const int64_t *keys, int n, struct err *err) {
   for (int i = 0; i < n; i++) {
-    if (held_back_add(held_back, keys[i], HELD_DEAD, INT64_MAX, err) != 0) {
+    if (held_back_add(held_back, keys[i], HELD_DEAD, INT64_MAX, INT64_MAX, err) != 0) {
       return -1;
     }
     find(held_back, keys[i])->is_kept = true;
@@ -137,20 +158,32 @@ int held_back_n(const struct held_back *held_back, enum held_reason reason) {
   return held_back->n[reason];
 }
 
-int held_back_param(struct held_back *held_back, const struct buf **out, struct err *err) {
-  unsigned n = HASH_COUNT(held_back->entries);
-  if (held_back->is_param_stale) {
-    buf_reset(&held_back->param);
-    if (pgarray_begin(&held_back->param, PGARRAY_INT8, (int)n, err) != 0) {
+static int build_param(struct held_back *held_back, int64_t above_id, struct err *err) {
+  int n = 0;
+  for (const struct entry *entry = held_back->entries; entry != NULL; entry = entry->hh.next) {
+    n += entry->last_id > above_id;
+  }
+  held_back->is_param_stale = true;
+  buf_reset(&held_back->param);
+  if (pgarray_begin(&held_back->param, PGARRAY_INT8, n, err) != 0) {
+    return -1;
+  }
+  for (const struct entry *entry = held_back->entries; entry != NULL; entry = entry->hh.next) {
+    if (entry->last_id > above_id && pgarray_int8(&held_back->param, entry->key, err) != 0) {
       return -1;
     }
-    for (const struct entry *entry = held_back->entries; entry != NULL; entry = entry->hh.next) {
-      if (pgarray_int8(&held_back->param, entry->key, err) != 0) {
-        return -1;
-      }
-    }
-    held_back->is_param_stale = false;
   }
-  *out = n > 0 ? &held_back->param : NULL;
+  held_back->param_n = n;
+  held_back->param_above = above_id;
+  held_back->is_param_stale = false;
+  return 0;
+}
+
+int held_back_param(struct held_back *held_back, int64_t above_id, const struct buf **out, struct err *err) {
+  bool is_other = held_back->is_param_stale || above_id != held_back->param_above;
+  if (is_other && build_param(held_back, above_id, err) != 0) {
+    return -1;
+  }
+  *out = held_back->param_n > 0 ? &held_back->param : NULL;
   return 0;
 }

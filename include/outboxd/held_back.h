@@ -26,9 +26,12 @@ must_check int held_back_new(struct held_back **out, struct err *err);
 void held_back_free(struct held_back *held_back);
 
 /* Adds an aggregate, or replaces what is known of it: a dead one stays dead, else the later due time counts.  due_us: clock_now_us; INT64_MAX: until
- * held_back_keep_dead.  ERR_RETRY on no memory. */
+ * held_back_keep_dead.  last_id: the largest id of its messages that is known; INT64_MAX where none is.  ERR_RETRY on no memory. */
 must_check int held_back_add(struct held_back *held_back, int64_t key, enum held_reason reason, int64_t due_us,
-                             struct err *err);
+                             int64_t last_id, struct err *err);
+
+/* Is it held back?  Then a message of it with this id is known from now on. */
+bool held_back_saw(struct held_back *held_back, int64_t key, int64_t id);
 
 /* Removes those that are due; returns their number. */
 int held_back_release_due(struct held_back *held_back, int64_t now_us);
@@ -41,7 +44,8 @@ int64_t held_back_next_due_us(const struct held_back *held_back);
 int held_back_n(const struct held_back *held_back, enum held_reason reason);
 bool held_back_has(const struct held_back *held_back, int64_t key);
 
-/* The keys as int8[] in binary form, NULL when there are none; valid until the next change.  On no memory the last good array and -1. */
-must_check int held_back_param(struct held_back *held_back, const struct buf **out, struct err *err);
+/* The keys of those that are known to have a message with an id above above_id, as int8[] in binary form; NULL when there are none.  Valid until the next
+ * change or call.  INT64_MIN: all keys.  ERR_RETRY on no memory. */
+must_check int held_back_param(struct held_back *held_back, int64_t above_id, const struct buf **out, struct err *err);
 
 #endif

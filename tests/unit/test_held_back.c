@@ -5,10 +5,14 @@
 #include "outboxd/held_back.h"
 #include "unit.h"
 
-static int param_n(struct held_back *held_back) {
+static int param_n_above(struct held_back *held_back, int64_t above_id) {
   const struct buf *param = NULL;
-  assert_int_equal(held_back_param(held_back, &param, NULL), 0);
+  assert_int_equal(held_back_param(held_back, above_id, &param, NULL), 0);
   return param == NULL ? 0 : (int)((param->len - 20) / 12);
+}
+
+static int param_n(struct held_back *held_back) {
+  return param_n_above(held_back, INT64_MIN);
 }
 
 static void what_is_due_leaves_and_nothing_else(void **state) {
@@ -16,9 +20,9 @@ static void what_is_due_leaves_and_nothing_else(void **state) {
   struct held_back *held_back = NULL;
   assert_int_equal(held_back_new(&held_back, NULL), 0);
   assert_true(held_back_next_due_us(held_back) == INT64_MAX);
-  assert_int_equal(held_back_add(held_back, 1, HELD_FAILED, 100, NULL), 0);
-  assert_int_equal(held_back_add(held_back, 2, HELD_LOCKED, 200, NULL), 0);
-  assert_int_equal(held_back_add(held_back, 3, HELD_DEAD, INT64_MAX, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 1, HELD_FAILED, 100, 1, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 2, HELD_LOCKED, 200, 1, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 3, HELD_DEAD, INT64_MAX, 1, NULL), 0);
   assert_true(held_back_next_due_us(held_back) == 100);
   assert_int_equal(param_n(held_back), 3);
   assert_int_equal(held_back_release_due(held_back, 99), 0);
@@ -37,12 +41,12 @@ static void the_later_time_and_the_graver_reason_count(void **state) {
   (void)state;
   struct held_back *held_back = NULL;
   assert_int_equal(held_back_new(&held_back, NULL), 0);
-  assert_int_equal(held_back_add(held_back, 7, HELD_FAILED, 500, NULL), 0);
-  assert_int_equal(held_back_add(held_back, 7, HELD_LOCKED, 100, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 7, HELD_FAILED, 500, 1, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 7, HELD_LOCKED, 100, 1, NULL), 0);
   assert_int_equal(held_back_release_due(held_back, 100), 0);
   assert_int_equal(held_back_n(held_back, HELD_FAILED), 1);
   assert_int_equal(held_back_n(held_back, HELD_LOCKED), 0);
-  assert_int_equal(held_back_add(held_back, 7, HELD_DEAD, INT64_MAX, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 7, HELD_DEAD, INT64_MAX, 1, NULL), 0);
   assert_int_equal(held_back_release_due(held_back, INT64_MAX - 1), 0);
   assert_int_equal(held_back_n(held_back, HELD_DEAD), 1);
   assert_int_equal(held_back_n(held_back, HELD_FAILED), 0);
@@ -55,7 +59,7 @@ static void the_dead_are_exactly_those_that_are_named(void **state) {
   const int64_t first[] = {10, 11, 12};
   const int64_t second[] = {11, 13};
   assert_int_equal(held_back_new(&held_back, NULL), 0);
-  assert_int_equal(held_back_add(held_back, 20, HELD_FAILED, 100, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 20, HELD_FAILED, 100, 1, NULL), 0);
   assert_int_equal(held_back_keep_dead(held_back, first, 3, NULL), 0);
   assert_int_equal(held_back_n(held_back, HELD_DEAD), 3);
   assert_int_equal(held_back_keep_dead(held_back, second, 2, NULL), 2);
@@ -65,6 +69,33 @@ static void the_dead_are_exactly_those_that_are_named(void **state) {
   assert_true(held_back_has(held_back, 20));
   assert_int_equal(held_back_keep_dead(held_back, NULL, 0, NULL), 2);
   assert_int_equal(param_n(held_back), 1);
+  held_back_free(held_back);
+}
+
+static void the_parameter_has_those_with_messages_ahead(void **state) {
+  (void)state;
+  struct held_back *held_back = NULL;
+  assert_int_equal(held_back_new(&held_back, NULL), 0);
+  assert_int_equal(param_n_above(held_back, 0), 0);
+  assert_int_equal(held_back_add(held_back, 1, HELD_FAILED, 100, 10, NULL), 0);
+  assert_int_equal(held_back_add(held_back, 2, HELD_FAILED, 100, 20, NULL), 0);
+  const int64_t dead[] = {3};
+  assert_int_equal(held_back_keep_dead(held_back, dead, 1, NULL), 0);
+  assert_int_equal(param_n(held_back), 3);
+  assert_int_equal(param_n_above(held_back, 9), 3);
+  assert_int_equal(param_n_above(held_back, 10), 2);
+  assert_int_equal(param_n_above(held_back, 20), 1);
+  assert_true(held_back_saw(held_back, 1, 20));
+  assert_int_equal(param_n_above(held_back, 20), 1);
+  assert_true(held_back_saw(held_back, 1, 21));
+  assert_true(held_back_saw(held_back, 2, 15)); /* an earlier one says nothing new */
+  assert_false(held_back_saw(held_back, 4, 21));
+  assert_int_equal(param_n_above(held_back, 20), 2);
+  assert_int_equal(held_back_add(held_back, 2, HELD_FAILED, 100, 30, NULL), 0);
+  assert_int_equal(param_n_above(held_back, 20), 3);
+  assert_int_equal(param_n_above(held_back, 30), 1);
+  assert_int_equal(held_back_release_due(held_back, 100), 2);
+  assert_int_equal(param_n_above(held_back, INT64_MIN), 1);
   held_back_free(held_back);
 }
 
@@ -93,6 +124,7 @@ int main(void) {
       cmocka_unit_test(what_is_due_leaves_and_nothing_else),
       cmocka_unit_test(the_later_time_and_the_graver_reason_count),
       cmocka_unit_test(the_dead_are_exactly_those_that_are_named),
+      cmocka_unit_test(the_parameter_has_those_with_messages_ahead),
       cmocka_unit_test(backoff_doubles_within_its_bounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
