@@ -52,6 +52,7 @@ static struct msg read_msg(const struct batch *batch, int row, int lanes_n) {
                     .key = pg_get_int64(result, row, COL_AGGREGATE_KEY),
                     .bytes = texts_bytes(batch, row),
                     .row = row,
+                    .texts = PQgetvalue(result, row, COL_MESSAGE_ID),
                     .lane = batch_lane_of(pg_get_int64(result, row, COL_LANE_HASH), lanes_n),
                     .leaf = (uint32_t)pg_get_int32(result, row, COL_LEAF),
                     .has_created_at = PQgetisnull(result, row, COL_CREATED_AT) == 0,

@@ -17,6 +17,7 @@
 #define MESSAGE_OVERHEAD_BYTES 160 /* of a message in a call: lengths, its name in the journal */
 #define ENVELOPE_FIELDS_N 3        /* words a message: the envelope, then its aggregate's type and id for the script */
 #define SHOWN_LIMIT "512 MiB (proto-max-bulk-len)"
+#define PREFETCH_N 4 /* messages ahead: one is written in about the time that it takes to fetch one */
 
 int round_init(struct round *round, const struct cfg *cfg, const struct template *template,
                const struct cloudevent_form *form, struct err *err) {
@@ -171,6 +172,9 @@ static int take_messages(struct round *round, struct call *call, int *fields_n, 
     int batch_fields_n = round->form != NULL ? ENVELOPE_FIELDS_N : entry_fields_n(batch);
     for (int i = entry->at; i < entry->run->n; i++) {
       struct msg *msg = &entry->run->msgs[i];
+      if (i + PREFETCH_N < entry->run->n) {
+        batch_prefetch(msg + PREFETCH_N);
+      }
       if (msg->outcome != OUTCOME_NONE) {
         continue;
       }

@@ -58,7 +58,8 @@ struct msg {
   char *error;   /* OUTCOME_FAILED: owned, a sentence; else NULL */
   int row;       /* in the result */
   int lane;
-  uint32_t leaf; /* COL_LEAF */
+  uint32_t leaf;     /* COL_LEAF */
+  const char *texts; /* COL_MESSAGE_ID, the first of the texts; for batch_prefetch */
   enum outcome outcome;
   unsigned char ctid[BATCH_CTID_BYTES]; /* COL_CTID */
   bool has_created_at;                  /* else it is NULL, and created_us 0 */
@@ -107,6 +108,16 @@ int batch_lane_of(int64_t hash, int lanes_n);
 
 /* Bytes of a text column; *bytes gets the length.  SQL NULL reads as the empty text. */
 const char *batch_text(const struct batch *batch, const struct msg *msg, enum batch_column column, size_t *bytes);
+/* Has the processor fetch a message that is read soon: another core has written it, and its texts are not beside those of the message before.  A hint and
+ * no more: libpq (15) keeps a row in one piece, the lengths of its columns before their texts.  Any thread. */
+static inline void batch_prefetch(const struct msg *msg) {
+  enum { LINE_BYTES = 64, BEFORE_BYTES = 6 * LINE_BYTES, AFTER_BYTES = 8 * LINE_BYTES };
+  uintptr_t row = (uintptr_t)msg->texts - BEFORE_BYTES;
+  for (int at = 0; at < BEFORE_BYTES + AFTER_BYTES; at += LINE_BYTES) {
+    __builtin_prefetch((const void *)(row + (uintptr_t)at));
+  }
+}
+
 bool batch_is_null(const struct batch *batch, const struct msg *msg, enum batch_column column);
 int64_t batch_int64(const struct batch *batch, const struct msg *msg, enum batch_column column);
 int32_t batch_int32(const struct batch *batch, const struct msg *msg, enum batch_column column);
