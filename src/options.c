@@ -86,7 +86,7 @@ static const struct option_row table[] = {
         "slices of the order space; the same in all processes of a fleet"),
     INT("claimers", "3", 1, 64, claimers_n, RUN, "PostgreSQL sessions that claim and settle in turns"),
     INT("publishers", "2", 1, 64, publishers_n, RUN, "threads that write to Redis"),
-    INT("batch", "1000", 1, 100000, batch_n, RUN, "most messages of one claim"),
+    INT("batch", "2000", 1, 100000, batch_n, RUN, "most messages of one claim"),
     INT("max-attempts", "10", 1, 32767, max_attempts_n, RUN | STATUS | DEAD | CHANGE,
         "attempts after which a refused message is dead"),
     CHOICE("on-dead", "skip|block", "skip", on_dead_choices, enum cfg_on_dead, on_dead, RUN,

@@ -139,6 +139,7 @@ void bench_real_events(struct bench *bench);     /* 7.7 KB */
 void bench_latency(struct bench *bench);         /* commit to stream */
 void bench_idle(struct bench *bench);            /* nothing to do */
 void bench_large_payloads(struct bench *bench);  /* 1 MB each */
+void bench_pgq(struct bench *bench);             /* beside a PgQ consumer */
 
 /* ---- other programs of this directory */
 

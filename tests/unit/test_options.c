@@ -87,7 +87,7 @@ static void defaults_are_those_of_the_design(void **state) {
   assert_int_equal(cfg.lanes_n, 16);
   assert_int_equal(cfg.claimers_n, 3);
   assert_int_equal(cfg.publishers_n, 2);
-  assert_int_equal(cfg.batch_n, 1000);
+  assert_int_equal(cfg.batch_n, 2000);
   assert_int_equal(cfg.max_attempts_n, 10);
   assert_int_equal(cfg.on_dead, CFG_ON_DEAD_SKIP);
   assert_int_equal(cfg.poll_interval_ms, 100);
