@@ -108,13 +108,13 @@ int batch_lane_of(int64_t hash, int lanes_n);
 
 /* Bytes of a text column; *bytes gets the length.  SQL NULL reads as the empty text. */
 const char *batch_text(const struct batch *batch, const struct msg *msg, enum batch_column column, size_t *bytes);
+
 /* Has the processor fetch a message that is read soon: another core has written it, and its texts are not beside those of the message before.  A hint and
  * no more: libpq (15) keeps a row in one piece, the lengths of its columns before their texts.  Any thread. */
 static inline void batch_prefetch(const struct msg *msg) {
   enum { LINE_BYTES = 64, BEFORE_BYTES = 6 * LINE_BYTES, AFTER_BYTES = 8 * LINE_BYTES };
-  uintptr_t row = (uintptr_t)msg->texts - BEFORE_BYTES;
-  for (int at = 0; at < BEFORE_BYTES + AFTER_BYTES; at += LINE_BYTES) {
-    __builtin_prefetch((const void *)(row + (uintptr_t)at));
+  for (int at = -BEFORE_BYTES; at < AFTER_BYTES; at += LINE_BYTES) {
+    __builtin_prefetch(msg->texts + at);
   }
 }
 
