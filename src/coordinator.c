@@ -20,8 +20,7 @@
 #define TRIGGER_EVERY_US (10 * INT64_C(1000000))
 #define RECONNECT_FIRST_MS 100
 #define RECONNECT_MAX_MS 5000
-/* After a row that was locked by another session or too large for a simple claim, for so long all claims are careful ones: PostgreSQL logs an error
- * for each try that met a lock. */
+/* For so long all claims are careful ones after one that did not do: PostgreSQL logs an error for each try that met a lock. */
 #define CAREFUL_FIRST_MS 250
 #define CAREFUL_MAX_MS 60000
 #define TURN_EVERY_US 250000 /* at least: whoever watches over this thread sees that it goes round */

@@ -21,6 +21,9 @@
 #define SWEEP_GROWTH 4       /* a sweep is believed to cost at most so many times what the one before did, */
 #define SWEEP_CHEAP_US 10000 /* and this */
 #define SWEEP_EVERY_US 10000000
+/* After a row that was locked by another session or too large for a simple claim all claims are careful ones for a time, twice as long as before if that went
+ * well for no longer than the time before and this.  More than LOCKED_RETRY_MS: a row that stays locked is met again after about so long. */
+#define CAREFUL_FORGET_US 5000000
 #define OLD_US 5000000   /* no INSERT waits so long between drawing its id and writing */
 #define PRINTED_FIRST 64 /* text bytes of one stored byte of a compressed payload, before any was seen */
 #define PRINTED_LEAST 4
@@ -67,10 +70,13 @@ static enum claim_kind choose_kind(const struct coordinator *c, int64_t now_us) 
   return c->is_wary || is_urgent ? CLAIM_LOCKING : CLAIM_MARKING;
 }
 
-/* A claim that was not careful, or its mark, did not do. */
+/* A claim that was not careful, or its mark, did not do.  Others that were under way may say the same: that is once. */
 static void be_careful(struct coordinator *c, int64_t now_us) {
-  if (now_us - c->simple_allowed_us > c->careful_us) {
-    backoff_reset(&c->careful); /* it went well for longer than it was avoided */
+  if (now_us < c->simple_allowed_us) {
+    return;
+  }
+  if (now_us - c->simple_allowed_us > c->careful_us + CAREFUL_FORGET_US) {
+    backoff_reset(&c->careful);
   }
   c->careful_us = backoff_next_us(&c->careful);
   c->simple_allowed_us = now_us + c->careful_us;
