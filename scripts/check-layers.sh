@@ -13,7 +13,7 @@ LAYERS='
 2: alert_rules alloc backoff cfg consume_cfg consume_options fleet log net option_parse options pgarray progress queue redis_error selector template trim_rule url
 3: batch cloudevent entry exec_handler exec_line held_back journal keyset lane link pg pgtick redis round round_reply sql
 4: claim claimer horizon lease publisher publisher_impl publisher_take publisher_write schema settle table
-5: alert alert_probe cleanup cleanup_detach cleanup_impl cleanup_partitions cleanup_rows cleanup_said consume_held consume_impl consume_lane consume_message consume_read consume_redis consume_session consume_worker coordinator coordinator_batches coordinator_lanes record record_writer trimmer
+5: alert alert_probe cleanup cleanup_detach cleanup_impl cleanup_partitions cleanup_rows cleanup_said consume_held consume_impl consume_lane consume_message consume_read consume_redis consume_session consume_worker coordinator coordinator_batches coordinator_claims coordinator_lanes record record_writer trimmer
 6: cmd_check cmd_check_acl cmd_check_impl cmd_check_plan cmd_check_postgres cmd_check_redis cmd_check_rights cmd_check_state cmd_dead cmd_dead_change cmd_dead_impl cmd_init cmd_init_functions cmd_init_impl cmd_init_index cmd_init_notify cmd_replay cmd_replay_impl cmd_replay_read cmd_replay_write cmd_status cmd_status_impl cmd_status_postgres cmd_status_print cmd_status_redis consume_peek consumer metrics relay relay_progress service stats
 7: consume_main main
 '

@@ -124,7 +124,7 @@ static void advance(struct coordinator *c, int64_t now_us) {
     }
     c->phase = PHASE_DRAIN;
     c->is_drain_wanted = false;
-    batches_begin_sweep(c, now_us);
+    claims_begin_sweep(c, now_us);
     /* fallthrough */
   case PHASE_DRAIN:
     if (!batches_are_none_open(c) || c->is_ending) {
@@ -421,11 +421,11 @@ static int64_t next_deadline_us(const struct coordinator *c) {
   }
   if (c->phase == PHASE_RUN && c->active_n > 0) {
     int64_t due_us = held_back_next_due_us(c->held_back);
-    int64_t allowed_us = batches_sweep_allowed_us(c);
+    int64_t allowed_us = claims_sweep_allowed_us(c);
     due_us = due_us > allowed_us ? due_us : allowed_us;
     at_us = earliest(at_us, earliest(due_us, c->dead_check_us));
     /* With every claimer's batch at a Redis that hangs there is nothing to poll with, and polling is long due. */
-    if (c->is_caught_up && c->claiming < 0 && batches_free_seat(c) >= 0) {
+    if (c->is_caught_up && c->claiming < 0 && claims_free_seat(c) >= 0) {
       at_us = earliest(at_us, c->next_poll_us > c->sweep_allowed_us || horizon_cursor(c->horizon) != INT64_MIN
                                   ? c->next_poll_us
                                   : c->sweep_allowed_us);
@@ -487,7 +487,7 @@ static void *run(void *arg) {
     use_lease(c, now_us);
     advance(c, now_us);
     use_claimers(c, now_us);
-    batches_claim(c, now_us);
+    claims_send(c, now_us);
     if (c->is_ending && batches_are_none_open(c)) {
       break;
     }

@@ -1,6 +1,6 @@
 /*
  * The coordinator's inside, shared by the files it is made of: coordinator.c (the loop and the phases), coordinator_lanes.c (which lanes are ours
- * and ready), coordinator_batches.c (claim, dispatch, outcomes, settle).
+ * and ready), coordinator_claims.c (what is claimed next), coordinator_batches.c (dispatch, outcomes, settle).
  *
  * All of it is private to the coordinator's thread but for struct coordinator_shared.
  */
@@ -141,13 +141,23 @@ struct coordinator {
 #define DEAD_EVERY_US 2000000 /* --on-dead block: has an operator freed an aggregate? */
 #define SEATS(c) ((c)->cfg->claimers_n)
 
-/* coordinator_batches.c */
+/* coordinator_claims.c */
 /* The claimer that could claim now; -1: none, and what frees one is an event. */
-int batches_free_seat(const struct coordinator *c);
+int claims_free_seat(const struct coordinator *c);
+/* Sends the next claim or probe, if it is time. */
+void claims_send(struct coordinator *c, int64_t now_us);
+void claims_plan_poll(struct coordinator *c, int64_t now_us);
 /* When a sweep may begin at the earliest; INT64_MAX while the one under way has not been answered: what frees it is an event. */
-int64_t batches_sweep_allowed_us(const struct coordinator *c);
-void batches_begin_sweep(struct coordinator *c, int64_t now_us);
-void batches_claim(struct coordinator *c, int64_t now_us);
+int64_t claims_sweep_allowed_us(const struct coordinator *c);
+void claims_begin_sweep(struct coordinator *c, int64_t now_us);
+/* A claim has been answered, or its session was lost. */
+void claims_count_sweep(struct coordinator *c, const struct seat *seat, bool is_answered, int64_t now_us);
+void claims_be_careful(struct coordinator *c, int64_t now_us);
+void claims_note_horizon(struct coordinator *c, const struct batch *batch, int64_t now_us);
+void claims_learn_sizes(struct coordinator *c, const struct batch *batch);
+void claims_note_left(struct coordinator *c, const struct batch *batch);
+
+/* coordinator_batches.c */
 void batches_on_claimer(struct coordinator *c, int index, enum claimer_event event, int64_t now_us);
 void batches_on_done(struct note *note);
 void batches_act(struct coordinator *c, int64_t now_us);
